@@ -87,7 +87,7 @@ async def run(options: argparse.Namespace) -> None:
         own = options.lease_namespace or cluster.namespace
         switch = Switch(cluster, own, options.stop_config_map, cache.changed.set)
         yields = Yields(cluster, cache, configured.settings.device_class, telemetry.yielded, clock)
-        actor = Actor(cluster, cache, refusals, yields.begun, clock)
+        actor = Actor(cluster, cache, refusals, yields.begun, clock, configured.settings.node_gate)
         gatherer = Gatherer(
             cluster,
             cache,

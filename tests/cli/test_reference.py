@@ -8,10 +8,12 @@ import yaml
 from precision_api.acceptance.reference import read_reference, sha256_of
 from precision_api.exchange.result import MeasurementResult
 from precision_operator.cluster import paths
+from precision_operator.core.observe.node_gate import CONDITION
 from tests.cli.api import Api
 from tests.cli.test_report import with_detail
 from tests.cli.test_status_and_nodes import measured
 from tests.support.golden_nodes import GPUS, NONE_FAILS, gpu_names, hot, many, measured_node, verified
+from tests.support.node_objects import node_object
 from tests.support.report_objects import fresh_no_more, profile_object
 
 SEED = 1
@@ -176,3 +178,33 @@ def test_what_is_wrong_is_told(api: Api, words: tuple[str, ...], code: int, told
     golden(api)
     done = api.run("reference", *words)
     assert (done.exit_code, told in done.stderr) == (code, True), done.stderr
+
+
+def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_close(api: Api) -> None:
+    api.profiles(profile_object("plain"))
+    refused = api.run("acceptance")
+    assert (refused.exit_code, "name a profile that has spec.acceptance" in refused.stderr) == (2, True)
+    asked = {"reference": {"name": "gold", "sha256": "a" * 64}}
+    gate = profile_object()
+    gate["spec"] |= {"acceptance": asked, "rollout": {"maxConcurrent": 2}}
+    api.profiles(gate)
+    api.hold(paths.NODES, *(node_object(name=f"n{at}", boot="b") for at in range(6)))
+    passing, failing = measured("n0"), measured("n1")
+    for it, verdict in ((passing, "Pass"), (failing, "Fail")):
+        it["spec"]["nodeUID"] = f"uid-{it['spec']['nodeName']}"
+        it["status"]["acceptance"] = {"verdict": verdict, "reason": "x"}
+    api.reports(passing, failing)
+    (row,) = api.printed("acceptance")
+    counts = {"nodes": 6, "true": 0, "false": 0, "unknown": 0, "neverJudged": 6, "held": 0}
+    assert row == {"pool": row["pool"], **counts, "wouldOpen": 1, "wouldClose": 1, "minutes": row["minutes"]}
+    assert "acceptance.nodeCondition.enabled" in api.run("acceptance").stderr
+    for at, (status, reason) in enumerate(
+        (("True", "Pass"), ("True", "FailHeld"), ("False", "Fail"), ("Unknown", "x"))
+    ):
+        held = {"type": CONDITION, "status": status, "reason": reason, "message": f"x (node uid-n{at}, boot b)"}
+        api.collections[paths.NODES][at]["status"]["conditions"].append(held)
+    (row,) = api.printed("acceptance")
+    counts = {"nodes": 6, "true": 2, "false": 1, "unknown": 1, "neverJudged": 2, "held": 1}
+    assert row == {"pool": row["pool"], **counts, "wouldOpen": 0, "wouldClose": 1, "minutes": row["minutes"]}
+    table = api.run("acceptance").stdout.splitlines()
+    assert table[0].split("  ")[0] == "POOL"

@@ -39,7 +39,9 @@ class OperatorInMemory:
         """Without a `cluster` that is there, one of its own."""
         own = cluster or FakeCluster((CLASSES, {"metadata": {"name": SETTINGS.priority_class}}))
         self.cluster: Any = own
-        self.cluster.created = _now()
+        self.offset = timedelta()
+        """How far the world's clock is ahead of this machine's."""
+        self.cluster.created = self._now()
         for name in nodes:
             self.cluster._store(f"{paths.NODES}/{name}", node_object(name=name))
         self.cache, self.telemetry = Cache(SETTINGS.allowed_images), Telemetry()
@@ -117,13 +119,13 @@ class OperatorInMemory:
     def run_agents(self) -> None:
         """Each Job gets a pod that runs since now."""
         for job in self.jobs().values():
-            self._pod(job, "Running", {"running": {"startedAt": _now()}})
+            self._pod(job, "Running", {"running": {"startedAt": self._now()}})
 
     def end_agent(self, node: str, outcome: MeasurementResult | None = None) -> str:
         """The agent of the node ends with a good result, or with this `outcome`; the name of its pod."""
         job = self.jobs()[node]
         meta = job["metadata"]
-        job["status"] = {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": _now()}]}
+        job["status"] = {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": self._now()}]}
         digest = meta["annotations"]["precisionprofiler.io/request-hash"]
         named = {"run": meta["labels"]["precisionprofiler.io/run"], "request_hash": digest, "node": node}
         published = encode(outcome.model_copy(update=named) if outcome is not None else result(**named))
@@ -141,7 +143,7 @@ class OperatorInMemory:
                 del self.cluster.objects[path]
 
     def _pod(self, job: dict[str, Any], phase: str, state: dict[str, Any]) -> str:
-        raw = agent_pod(job, phase, state, creationTimestamp=_now())
+        raw = agent_pod(job, phase, state, creationTimestamp=self._now())
         name = str(raw["metadata"]["name"])
         self.cluster._store(f"{PODS}/{name}", raw)
         return name
@@ -150,6 +152,5 @@ class OperatorInMemory:
         """The value of one sample of the operator's own metrics; 0 where there is none."""
         return self.telemetry._registry.get_sample_value(name, labels) or 0.0
 
-
-def _now() -> str:
-    return format_time(datetime.now(UTC))
+    def _now(self) -> str:
+        return format_time(datetime.now(UTC) + self.offset)

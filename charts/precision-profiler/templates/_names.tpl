@@ -78,6 +78,18 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if $told }}{{ toJson $told }}{{ end -}}
 {{- end -}}
 
+{{- /* The policy that holds the operator to its one condition of Nodes. */ -}}
+{{- define "pp.conditionPolicy" -}}
+{{ printf "%s.%s.node-condition" .Release.Namespace (include "pp.name" .) }}
+{{- end -}}
+
+{{- /* What the operator may write to Nodes, as JSON; empty: nothing. */ -}}
+{{- define "pp.nodeCondition" -}}
+{{- if .Values.acceptance.nodeCondition.enabled -}}
+{{ dict "policy" (include "pp.conditionPolicy" .) "profiles" .Values.acceptance.nodeCondition.profiles "taints" .Values.acceptance.gateTaints | toJson }}
+{{- end -}}
+{{- end -}}
+
 {{- /* The limits of all namespaces together, as JSON; empty where nothing is limited. */ -}}
 {{- define "pp.fleetLimits" -}}
 {{- $told := dict -}}

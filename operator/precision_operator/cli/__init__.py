@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "why": (f"{_IN}.why:why_node", "Explain the state of a node, and what to do next"),
     "compare": (f"{_IN}.compare:compare_sides", "Compare drivers, pools, runs or nodes, with intervals"),
     "reference": (f"{_IN}.reference:reference", "Save, show or list what verdicts on nodes are taken against"),
+    "acceptance": (f"{_IN}.acceptance:acceptance", "Count nodes by their verdict: what it opens and closes"),
     "report": (f"{_IN}.report:report", "Write a page with all figures, for a browser"),
     "rerun": (f"{_IN}.rerun:rerun", "Measure a profile or a node again; release from quarantine"),
     "dry-run": (f"{_IN}.dry_run:dry_run", "Show what a profile would do to each node now"),

@@ -22,6 +22,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "kubectl precision reference show h100-jan -o json > reference.json",
         "kubectl precision reference list",
     ),
+    "acceptance": ("kubectl precision acceptance -n precision-system --profile gate",),
     "report": (
         "kubectl precision report demo -o report.html",
         "kubectl precision report node/gb200-0001 -o report.html",

@@ -29,6 +29,12 @@ _STUCK = (
 )
 """Of several exporters the one that lags: where figures differ, the higher one is shown, which may be its own."""
 
+_PROBLEM = f"max by ({INSTALLATION}, problem) ({{}}) > 0"
+_BLOCKED, _FAILS, _DOMAIN = (
+    _PROBLEM.format(newest(f'precision_operator_node_condition_problems{{problem=~"{named}"}}'))
+    for named in ("Unguarded|Refused|StaleSeconds|Starved", "FailUnconfirmed|FailHeld", "DomainFails")
+)
+
 HEALTH_ALERTS: tuple[Alert, ...] = (
     Alert(
         "PrecisionOperatorDown",
@@ -67,6 +73,29 @@ HEALTH_ALERTS: tuple[Alert, ...] = (
         f"The operator{INSTALLATION_NAME} can't read the ConfigMap that stops all agents, or its value is invalid: "
         "until it can, none starts.",
         lasts="15m",
+    ),
+    Alert(
+        "PrecisionNodeConditionBlocked",
+        _BLOCKED,
+        f"Verdicts do not reach Nodes ({{{{ $labels.problem }}}}: {{{{ $value }}}}){CLUSTER_NAME}",
+        f"The operator{INSTALLATION_NAME} can't write ComputeAccepted as it should: {{{{ $labels.problem }}}}.",
+    ),
+    Alert(
+        "PrecisionOpenNodeFails",
+        _FAILS,
+        f"{{{{ $value }}}} nodes that take work fail ({{{{ $labels.problem }}}}){CLUSTER_NAME}",
+        "Their ComputeAccepted is still True: drain them. FailUnconfirmed waits for a second run, FailHeld "
+        "until a tenth of the pool or less was closed within a day.",
+        lasts="1m",
+        owner="hardware",
+    ),
+    Alert(
+        "PrecisionDomainFails",
+        _DOMAIN,
+        f"{{{{ $value }}}} nodes of one NVLink domain fail together{CLUSTER_NAME}",
+        "Three or more nodes of one rack were closed within a day: look at its cooling and power before its GPUs.",
+        lasts="1m",
+        owner="facility",
     ),
     Alert(
         "PrecisionUnreadable",

@@ -23,6 +23,7 @@ from precision_operator.core.reasons import REASONS
 from precision_operator.core.status.events import Note, notes
 from precision_operator.core.status.telling import Change, Told, tell
 from precision_operator.shell.acting.act import Actor
+from precision_operator.shell.acting.node_conditions import AGAIN_SECONDS
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.observing.gather import Gatherer
@@ -156,6 +157,9 @@ class Reconciler:
         self._telemetry.saw(decided, len(strangers))
         await self._actor.tell_strangers(strangers)
         due = await self._tell_all(decided, observed)
+        if await self._actor.node_conditions.write(observed):
+            due = min(due, AGAIN_SECONDS)
+        self._telemetry.saw_conditions(*self._actor.node_conditions.figures(observed))
         if decided.look_again_at is not None:
             due = max(0.0, min(due, (decided.look_again_at - observed.now).total_seconds()))
         self._refused = self._refused + 1 if again else 0

@@ -2,14 +2,16 @@
 
 import argparse
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
+from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.configuration import AgentDefaults, FleetLimits
+from precision_operator.core.observe.node_gate import NodeGate
 from precision_operator.core.observe.observed import Raw, Settings
 from precision_operator.core.observe.stop import stop_of
 from precision_operator.core.observe.views import spec_problem
@@ -73,6 +75,13 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add("--device-class", default="gpu.nvidia.com", help="DeviceClass of the agents' claims: %(default)s.")
     add("--nvlink-domain-labels", type=_parts, default=(), metavar="L,L", help="More labels that name NVLink domains.")
     add("--show-other-namespaces", action="store_true", help="Name pods and profiles of other namespaces in statuses.")
+    add(
+        "--node-condition",
+        type=partial(_document, NodeGate, option="node-condition"),
+        default=NodeGate(),
+        metavar="JSON",
+        help="Profiles whose verdicts are written to Nodes, and the policy that guards that. Default: none.",
+    )
     add("--accept-simulated", action="store_true", help="For laboratories: verdicts may rest on simulated figures.")
     add("--disruption-backoff-seconds", type=float, default=30.0, help="How long a node rests after a disruption.")
     add(
@@ -102,6 +111,8 @@ def configured_by(options: argparse.Namespace) -> Configured:
         disruption_backoff=timedelta(seconds=options.disruption_backoff_seconds),
         unresponsive_grace=timedelta(seconds=options.unresponsive_grace_seconds),
         accept_simulated=options.accept_simulated,
+        node_gate=options.node_condition,
+        started=format_time(datetime.now(UTC)),
         show_other_namespaces=options.show_other_namespaces,
     )
     return Configured(settings, options.watch_namespaces)

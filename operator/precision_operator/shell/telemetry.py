@@ -133,6 +133,16 @@ class Telemetry:
             "Nodes of all profiles by state in the last pass; queued ones wait for their turn.",
             ["state"],
         )
+        self._conditions = gauge(
+            "precision_operator_node_conditions",
+            "Nodes by status and reason of their condition ComputeAccepted.",
+            ["status", "reason"],
+        )
+        self._condition_problems = gauge(
+            "precision_operator_node_condition_problems",
+            "What is wrong with conditions ComputeAccepted, by problem; docs/node-condition.md says what each means.",
+            ["problem"],
+        )
         self._strangers = gauge(
             "precision_operator_strangers",
             "Jobs and pods that bear the agents' label and were not made by the operator: they hold nothing for it.",
@@ -201,6 +211,14 @@ class Telemetry:
         for mode in ("Hold", "End"):
             self._stopped.labels(mode).set_function(partial(is_so, mode))
         self._garbled.set_function(lambda: float((stopped := stop()) is not None and stopped.garbled))
+
+    def saw_conditions(self, tally: Mapping[tuple[str, str], int], problems: Mapping[str, float]) -> None:
+        """Nodes by status and reason of their condition, and what is wrong with these."""
+        self._conditions.clear()
+        for row, number in tally.items():
+            self._conditions.labels(*row).set(number)
+        for problem, value in problems.items():
+            self._condition_problems.labels(problem).set(value)
 
     @contextmanager
     def reconcile(self) -> Iterator[None]:

@@ -28,6 +28,7 @@ from precision_operator.core.attempts.faults import Fault, fault_text
 from precision_operator.core.attempts.node_state import AcceptedPlan, NodeState, ProfilePlan, plan_failed
 from precision_operator.core.attempts.places import is_abandoned
 from precision_operator.core.attempts.refusal import mark_of
+from precision_operator.core.eligibility.proved import waits_for_verdict
 from precision_operator.core.observe.images import is_cold
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Filed, JobView, Observed, PodView, ProfileView
@@ -182,8 +183,11 @@ def _by_least_recent_attempt(draft: AcceptedPlan, observed: Observed) -> list[in
     return sorted(eligible, key=eligible.__getitem__)
 
 
-def _turn(candidate: NodeState, draft: AcceptedPlan, observed: Observed) -> tuple[datetime, float, bool, datetime]:
-    """Sorts candidates: in vain last, before these seen busy; first asked for, unless refused; then by the last try."""
+def _turn(
+    candidate: NodeState, draft: AcceptedPlan, observed: Observed
+) -> tuple[datetime, float, bool, bool, datetime]:
+    """Sorts candidates: in vain last, before these seen busy; first asked for, unless refused; then those whose
+    condition waits for the verdict; then by the last try."""
     due = candidate.current.due if candidate.current is not None else None
     refused = draft.refusals.get(candidate.facts.uid)
     last = _NEVER
@@ -195,7 +199,8 @@ def _turn(candidate: NodeState, draft: AcceptedPlan, observed: Observed) -> tupl
     vain = observed.vain.get(draft.profile.namespace)
     in_vain = vain.last(candidate.facts.name) if vain is not None else None
     seen_busy = observed.looked.get(candidate.facts.name, 0.0)
-    return in_vain or _NEVER, seen_busy, not (due == "RerunNode" and refused is None), last
+    is_proved = draft.profile.spec.acceptance is not None and not waits_for_verdict(candidate.facts)
+    return in_vain or _NEVER, seen_busy, not (due == "RerunNode" and refused is None), is_proved, last
 
 
 def _until_one_starts(

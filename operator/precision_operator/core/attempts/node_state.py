@@ -15,6 +15,7 @@ from precision_operator.core.attempts.places import NO_IMAGE, end_of, is_failing
 from precision_operator.core.attempts.refusal import RULES, hold_of, refusal_facts
 from precision_operator.core.attempts.retry import QUARANTINE_LOSSES, QUARANTINE_RUNS, next_try, spent
 from precision_operator.core.eligibility.checks import decide, matches
+from precision_operator.core.eligibility.proved import run_to_prove
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.eligibility.schedule import last_tick, next_tick
 from precision_operator.core.eligibility.triggers import (
@@ -296,8 +297,9 @@ def _terms(profile: ProfileView, spec: ProfileSpec, asked: ResolvedProfile | Sai
 def _node_states(objects: _Found, observed: Observed, faults: list[Fault]) -> NodeStates:
     """The nodes' stands, from before where nothing that one hangs on has changed.
 
-    Time passes, and bears on three things: the schedule's ticks are in the terms, a result grows too old at one moment,
-    and a node whose agent failed is tried again: its stand is always made anew.
+    Time passes, and bears on four things: the schedule's ticks are in the terms, a result grows too old at one moment,
+    at one a Fail of an open node may be confirmed, and a node whose agent failed is tried again: these are always made
+    anew.
     """
     key, target = ("node states", objects.terms.uid), objects.terms.spec.target
     entry = observed.book.last(key)
@@ -347,7 +349,8 @@ def _judged(
     except Exception as error:
         faults.append(Fault("node", facts.name, error))
         return plan_failed(facts, error, report), True
-    return made, attempt is not None and attempt.outcome == "failed"
+    waits = facts.verdict.unconfirmed_since is not None
+    return made, waits or (attempt is not None and attempt.outcome == "failed")
 
 
 def plan_failed(facts: NodeFacts, error: Exception, report: ReportView | None = None) -> NodeState:
@@ -404,7 +407,11 @@ def _node_state(facts: NodeFacts, objects: _Found, observed: Observed, decision:
     """
     spec, asked = objects.terms.spec, objects.terms.asked
     report, (job, pod) = objects.reports.get(facts.uid), objects.attempt(facts.uid)
-    now = current_run(run_inputs(asked, facts, report, observed.now)) if isinstance(asked, ResolvedProfile) else None
+    now, gate = None, tuple[str, ...]()
+    if isinstance(asked, ResolvedProfile):
+        proof = run_to_prove(asked.profile, facts, observed.settings, observed.now)
+        now = current_run(run_inputs(asked, facts, report, observed.now, proof))
+        gate = observed.settings.node_gate.taints_for(asked.profile.namespace, asked.profile.name)
     if job is not None and not recorded(job, report):
         cold = isinstance(asked, ResolvedProfile) and is_cold(facts, asked.image, asked.image_digest, report)
         running = _running(job, pod, facts, spec, observed.settings, cold)
@@ -413,7 +420,7 @@ def _node_state(facts: NodeFacts, objects: _Found, observed: Observed, decision:
         ended = _ended(now.attempt, spec, report, observed)
         if ended is not None:
             return NodeState(facts, ended, report, now)
-    decision = decision or decide(facts, spec.target, spec.agent.tolerations, observed.settings.startup_taints)
+    decision = decision or decide(facts, spec.target, spec.agent.tolerations, observed.settings.startup_taints, gate)
     if decision.kind != "eligible":
         return NodeState(facts, decision, report, now, decision=decision)
     if isinstance(asked, Said) or now is None:

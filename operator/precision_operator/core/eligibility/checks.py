@@ -49,6 +49,7 @@ class NodeAndTarget:
     target: Target
     tolerations: Sequence[Toleration] = ()
     startup_taints: Sequence[str] = ()
+    gate_taints: Sequence[str] = ()
 
 
 def mismatch(target: Target, facts: NodeFacts) -> str | None:
@@ -84,14 +85,19 @@ def matches(target: Target, facts: NodeFacts) -> bool:
 
 
 def decide(
-    facts: NodeFacts, target: Target, tolerations: Sequence[Toleration] = (), startup_taints: Sequence[str] = ()
+    facts: NodeFacts,
+    target: Target,
+    tolerations: Sequence[Toleration] = (),
+    startup_taints: Sequence[str] = (),
+    gate_taints: Sequence[str] = (),
 ) -> Said:
     """Whether a matched node is measured now, later, or not as it is.
 
     `tolerations` are the profile's own; `startup_taints` are keys of taints that the admin's own tools put on nodes
-    that are not in service yet (with a slash at the end: all keys below it).
+    that are not in service yet (with a slash at the end: all keys below it), `gate_taints` of those that wait for this
+    profile's verdict.
     """
-    question = NodeAndTarget(facts, target, tolerations, startup_taints)
+    question = NodeAndTarget(facts, target, tolerations, startup_taints, gate_taints)
     for code, check in CHECKS:
         if (reason_facts := check(facts, question)) is not None:
             return Said(code, reason_facts)
@@ -178,8 +184,8 @@ def _unknown_product(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
 def _repelling(question: NodeAndTarget) -> list[tuple[str | None, Taint]]:
     """Taints that keep an agent away, each with the passing state that it stands for (None: somebody's wish)."""
     hard = (taint for taint in question.facts.taints if taint.effect in ("NoSchedule", "NoExecute"))
-    named = tuple(question.startup_taints)
-    return [(_passing(taint, named), taint) for taint in hard if taint.key not in IMPLIED_TOLERATION_KEYS]
+    named, tolerated = tuple(question.startup_taints), {*IMPLIED_TOLERATION_KEYS, *question.gate_taints}
+    return [(_passing(taint, named), taint) for taint in hard if taint.key not in tolerated]
 
 
 def _passing(taint: Taint, startup: tuple[str, ...]) -> str | None:
@@ -209,6 +215,11 @@ def _deleting(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
 def _not_ready(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     taint = _taint_of(question, "NotReady")
     return _where_so(why=facts.not_ready or (taint and f"taint {taint}"), node=facts.name)
+
+
+def _not_in_service(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
+    taint = _taint_of(question, "NotInService")
+    return _where_so(mark=f"taint {taint}" if taint else facts.out_of_service, node=facts.name)
 
 
 def _cordoned(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
@@ -254,7 +265,7 @@ CHECKS: tuple[tuple[str, Callable[[NodeFacts, NodeAndTarget], Facts | None]], ..
     # What passes.
     ("NodeDeleting", _deleting),
     ("NotReady", _not_ready),
-    ("NotInService", lambda facts, asked: _where_so(taint=_taint_of(asked, "NotInService"), node=facts.name)),
+    ("NotInService", _not_in_service),
     ("Cordoned", _cordoned),
     ("GPUsNotReady", _gpus_not_ready),
     ("GPUsTainted", _gpus_tainted),

@@ -54,8 +54,10 @@ class CurrentRun:
 TriggerCheck = Callable[[RunInputs], Facts | None]
 
 
-def run_inputs(asked: ResolvedProfile, facts: NodeFacts, report: ReportView | None, now: datetime) -> RunInputs:
-    """All that bears on whether the node is due."""
+def run_inputs(
+    asked: ResolvedProfile, facts: NodeFacts, report: ReportView | None, now: datetime, proof: str = ""
+) -> RunInputs:
+    """All that bears on whether the node is due. `proof`: which run its condition waits for."""
     profile = asked.profile
     status = report.status if report is not None else None
     basis = {
@@ -68,7 +70,7 @@ def run_inputs(asked: ResolvedProfile, facts: NodeFacts, report: ReportView | No
         "rerunNode": _mark(report.rerun if report is not None else ""),
     }
     verdict = status.acceptance if status is not None and profile.spec.acceptance is not None else None
-    if verdict is not None and (mark := _open(verdict, facts)):
+    if mark := (_open(verdict, facts) if verdict is not None else "") or proof:
         basis["verdict"] = mark
     done = status.run.finished_at if status is not None and status.run is not None else None
     return RunInputs(

@@ -19,9 +19,11 @@ from precision_operator.core.observe import gpu_labels
 from precision_operator.core.observe.book import Book, differing, same
 from precision_operator.core.observe.gpu_labels import first_label, whole_number
 from precision_operator.core.observe.gpu_slices import Gpu, PublishedGpus, SliceView, published
+from precision_operator.core.observe.node_gate import UNJUDGED, NodeVerdict, node_verdict
 from precision_operator.core.observe.raw_object import condition_of, entries, mapping, millis, quantity, section
 
 T = TypeVar("T")
+QUARANTINED, UPGRADE = "quarantineHealthEvent", "nvidia.com/gpu-driver-upgrade-state"
 Way = Literal["plugin", "claim"]
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
@@ -79,6 +81,8 @@ class NodeFacts:
     unschedulable: bool = False
     ready: bool = True
     not_ready: str | None = None
+    out_of_service: str | None = None
+    """What says that somebody repairs or upgrades it, which no toleration may pass over."""
     deleting: bool = False
     mig: str | None = None
     """Why the GPUs are, or will be, MIG slices."""
@@ -97,6 +101,8 @@ class NodeFacts:
     taints: tuple[Taint, ...] = ()
     boot: str = ""
     """Its present boot; empty where it does not tell."""
+    verdict: NodeVerdict = UNJUDGED
+    """Its condition of ours."""
     images: tuple[str, ...] = ()
     """Names of container images that the node lists, of those that agents may have; a kubelet lists 50 at most."""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -154,6 +160,7 @@ def node_facts(
         memory_bytes=quantity(section(status, "allocatable").get("memory")),
         arch=_arch(labels, status, product),
         boot=str(section(status, "nodeInfo").get("bootID") or ""),
+        verdict=node_verdict(status),
         compute=_compute(labels, here, gpu_name, product),
         driver=gpu_labels.driver(labels) or _of_gpus(here, lambda gpu: gpu.driver),
         clique=gpu_labels.clique(labels, domain_labels),
@@ -162,6 +169,7 @@ def node_facts(
         unschedulable=spec.get("unschedulable") is True,
         ready=not_ready is None,
         not_ready=not_ready,
+        out_of_service=_out_of_service(meta, labels),
         deleting=bool(meta.get("deletionTimestamp")),
         mig=gpu_labels.mig(labels, allocatable),
         mig_changing=gpu_labels.mig_changing(labels),
@@ -307,6 +315,14 @@ def _not_ready(status: Mapping[str, Any]) -> str | None:
     if not ready or ready.get("status") == "True":
         return None
     return f"condition Ready is {ready.get('status')}" + (f" ({ready['reason']})" if ready.get("reason") else "")
+
+
+def _out_of_service(meta: Mapping[str, Any], labels: Mapping[str, str]) -> str | None:
+    """NVSentinel's annotation, and the label of the GPU operator's driver upgrade while that goes on."""
+    if QUARANTINED in section(meta, "annotations"):
+        return f"annotation {QUARANTINED}"
+    state = labels.get(UPGRADE, "")
+    return None if state in ("", "upgrade-required", "upgrade-done") else f"label {UPGRADE}={state}"
 
 
 def _arch(labels: Mapping[str, str], status: Mapping[str, Any], product: ProductClass | None) -> str | None:

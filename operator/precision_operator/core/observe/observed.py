@@ -18,6 +18,7 @@ from precision_operator.core.observe.book import Book, differing
 from precision_operator.core.observe.clock import parse_time, time_or_none
 from precision_operator.core.observe.configuration import AgentDefaults, FleetLimits
 from precision_operator.core.observe.device_class import USUAL, DeviceClass
+from precision_operator.core.observe.node_gate import NodeGate
 from precision_operator.core.observe.nodes import FactsOfAll, Slices, facts_of_all
 from precision_operator.core.observe.pod_requests import NOTHING, Requests
 from precision_operator.core.observe.stop import Stop
@@ -66,6 +67,10 @@ class Settings:
     """How long after its time an agent's pod may still be there before its kubelet is taken for gone."""
     accept_simulated: bool = False
     """Whether a verdict may rest on figures that nobody measured: for laboratories."""
+    node_gate: NodeGate = field(default_factory=NodeGate)
+    """Whose verdicts may reach a Node."""
+    started: str = ""
+    """When this process began: a new one has collected nothing yet."""
     show_other_namespaces: bool = False
     """Whether statuses name pods and profiles of other namespaces than the profile's."""
 
@@ -123,6 +128,8 @@ class PodView:
     """Why its kubelet ended it as a whole: `Evicted` or `DeadlineExceeded`; empty where its program ended."""
     failure_message: str = ""
     termination: Termination | None = None
+    image_id: str = ""
+    """The image that its container runs, with its digest, as the runtime says."""
 
     @property
     def live(self) -> bool:

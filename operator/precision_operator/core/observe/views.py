@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from precision_api.facts import names
 from precision_api.facts.json_text import rows_of
-from precision_api.kinds.profile import ProfileSpec
+from precision_api.kinds.profile import ProfileSpec, Toleration
 from precision_api.kinds.report import ReportStatus
 from precision_operator.core.observe import claims, observed
 from precision_operator.core.observe.claims import Claims
@@ -55,8 +55,15 @@ def profile_view(raw: observed.Raw, problem: str = "") -> observed.ProfileView:
 
 
 def with_operator_defaults(profile: observed.ProfileView, settings: observed.Settings) -> observed.ProfileView:
-    """The same profile, its agent's fields filled; one that can't be read stays as it is."""
-    return replace(profile, spec=profile.spec and filled(profile.spec, settings.agent_defaults))
+    """The same profile, its agent's fields filled; one that can't be read stays as it is.
+
+    Agents of a profile whose verdict reaches Nodes tolerate the taints that wait for it.
+    """
+    defaults = settings.agent_defaults
+    if keys := settings.node_gate.taints_for(profile.namespace, profile.name):
+        taints = tuple(Toleration(key=key, operator="Exists") for key in keys)
+        defaults = defaults.model_copy(update={"tolerations": (*defaults.tolerations, *taints)})
+    return replace(profile, spec=profile.spec and filled(profile.spec, defaults))
 
 
 def spec_problem(error: ValidationError, start: str = "spec") -> str:
@@ -168,6 +175,7 @@ def pod_view(raw: observed.Raw) -> observed.PodView | None:
         node_name=str(spec.get("nodeName") or ""),
         holds_gpus=bool(spec.get("nodeName")) and (claims.are_created(raw) or asked > 0),
         gpus=asked,
+        image_id=str(container.get("imageID") or ""),
         scheduled_at=turned(conditions.get("PodScheduled", {}), "True"),
         started_at=_started(state),
         deleting_since=time_or_none(meta.get("deletionTimestamp")),

@@ -78,8 +78,8 @@ ROWS = (
     ),
     waiting(
         "NotInService",
-        "the taint {taint} marks the node as not yet in service",
-        "It is measured when the taint is removed by the component that added it; if that takes long, see "
+        "the {mark} marks the node as not in service",
+        "It is measured when the component that set it removes it; if that takes long, see "
         "kubectl describe node {node}.",
     ),
     waiting(

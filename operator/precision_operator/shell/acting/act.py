@@ -26,6 +26,7 @@ from precision_operator.core.attempts.actions import (
 )
 from precision_operator.core.attempts.refusal import Answer, cleaned
 from precision_operator.core.attempts.verdicts import run_of
+from precision_operator.core.observe.node_gate import NodeGate
 from precision_operator.core.observe.observed import JobView, ProfileView, ReportView, Yield
 from precision_operator.core.observe.tenants import Stranger
 from precision_operator.core.reasons import said
@@ -36,6 +37,7 @@ from precision_operator.core.status.events import STRANGER, Note, event
 from precision_operator.shell.acting.collecting import Collector, Requeue, StillReading
 from precision_operator.shell.acting.creating import Creations
 from precision_operator.shell.acting.late_writes import LateWrites, delete
+from precision_operator.shell.acting.node_conditions import NodeConditions
 from precision_operator.shell.acting.reports import Reports
 from precision_operator.shell.acting.starts import NotCreated, Starts
 from precision_operator.shell.events import write_event
@@ -46,6 +48,7 @@ from precision_operator.shell.patches import whole_status
 _log = logging.getLogger(__name__)
 
 ACTIONS_AT_ONCE = 8
+NO_GATE = NodeGate()
 STRANGERS_REST = timedelta(minutes=1)
 
 
@@ -59,6 +62,7 @@ class Actor:
         refusals: RefusedCreations | None = None,
         gave_way: Callable[[Yield, str], Awaitable[None]] = lambda *_: asyncio.sleep(0),
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        gate: NodeGate = NO_GATE,
     ) -> None:
         """`gave_way` is called before an agent is ended for others' pods, with the record and the agent's namespace."""
         self._now = clock
@@ -66,6 +70,7 @@ class Actor:
         self._cluster = cluster
         self._cache = cache
         self._reports = Reports(cluster, cache, clock)
+        self.node_conditions = NodeConditions(cluster, cache, self._reports, gate, clock)
         self._refusals = refusals or RefusedCreations()
         self.starts = Starts(cluster, cache, self._reports, self._refusals)
         self._collector = Collector(cluster, cache.changed.set, clock)
@@ -175,6 +180,7 @@ class Actor:
             why = f"the API server's CRD of NodePrecisionReports refuses the result: {cleaned(error.words)}"
             await self._fail(job, report, NoResult(said("ResultNewer", detail=why)), action.keeping)
             return
+        self.node_conditions.collected(job, action.pod, status)
         await delete(self._cluster, self._cache, "Job", job.namespace, job.name, job.uid)
 
     async def _judge(self, action: Judge) -> None:
@@ -189,6 +195,7 @@ class Actor:
         if run is not None and (verdict is None or verdict.runs is None or verdict.runs.run != run_of(run)):
             verdict = with_result(status, await self._reports.result(report, run), terms)
             status = status.model_copy(update={"acceptance": verdict})
+        await self.node_conditions.judge(report, terms, action.facts)
         decision = decided(terms, status, action.facts, now)
         if terms.reference is not None and (new := first_passes(terms, decision)):
             await self._reports.keep_baselines(report.namespace, terms.reference, new)
@@ -207,7 +214,9 @@ class Actor:
         self, job: JobView, report: ReportView | None, problem: NoResult, keeping: Keeping, log: str | None = None
     ) -> None:
         report = await self._reports.of_job(job, report)
-        await self._reports.write_status(report, ingest.failed_status(problem, job, report, self._now(), keeping, log))
+        status = ingest.failed_status(problem, job, report, self._now(), keeping, log)
+        await self._reports.write_status(report, status)
+        self.node_conditions.collected(job, None, status)
         await delete(self._cluster, self._cache, "Job", job.namespace, job.name, job.uid)
 
     async def write_profile_status(self, profile: ProfileView, status: dict[str, Any]) -> None:

@@ -14,6 +14,8 @@ from precision_api.facts.names import ANNOTATION_RERUN, GPU_RESOURCE, PROFILE_KI
 from precision_operator.cluster.object_store import ObjectStore, identity
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.kept_report import kept_report
+from precision_operator.core.observe.node_gate import CONDITION
+from precision_operator.core.observe.nodes import QUARANTINED
 from precision_operator.core.observe.observed import Raw, ReportView
 from precision_operator.core.observe.views import asked_gpus, report_view
 
@@ -55,6 +57,10 @@ class Cache:
     def changes(self, kind: ObjectKind) -> int:
         """How often what is held of a kind has changed."""
         return self._stores[kind].changes
+
+    def version(self, kind: ObjectKind, uid: str) -> str:
+        """The newest resourceVersion of an object that was seen."""
+        return str(self._stores[kind].identities[uid].version)
 
     def slices(self) -> tuple[SliceView, ...] | None:
         """What is kept of the GPU driver's ResourceSlices; None while no list of them has succeeded."""
@@ -168,15 +174,16 @@ def _pick(raw: Raw, part: str, *keys: str) -> dict[str, Any]:
 
 
 def _node(raw: Raw) -> dict[str, Any]:
-    """Heartbeats must not look like changes: of the conditions only Ready, without its times."""
+    """Heartbeats must not look like changes: of the conditions only Ready, without its times, and ours."""
     status = _pick(raw, "status", "allocatable", "capacity", "nodeInfo")
     conditions = (raw.get("status") or {}).get("conditions") or []
     ready = [c for c in conditions if c.get("type") == "Ready"]
     keep = ("type", "status", "reason", "message")
-    status["conditions"] = [{key: c[key] for key in keep if key in c} for c in ready]
+    ours = [c for c in conditions if c.get("type") == CONDITION]
+    status["conditions"] = [{key: c[key] for key in keep if key in c} for c in ready] + ours
     status["nodeInfo"] = {k: v for k, v in (status.get("nodeInfo") or {}).items() if k in ("architecture", "bootID")}
     return {
-        "metadata": _meta(raw) | _labels(raw),
+        "metadata": _meta(raw) | _labels(raw) | _annotations(raw, QUARANTINED),
         "spec": _pick(raw, "spec", "taints", "unschedulable", "providerID"),
         "status": status,
     }

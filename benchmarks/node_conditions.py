@@ -1,0 +1,487 @@
+"""Schedules of what befalls a fleet whose verdicts reach its Nodes, and a reader of all that was written there.
+
+The reader knows the samples of the results, boots and processes, and does its own arithmetic with nothing of the
+operator's. `python -m benchmarks.node_conditions --seeds 500 [--first N] [--without GUARD]` prints what it found.
+"""
+
+import argparse
+import asyncio
+import logging
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+from statistics import median
+from typing import Any, NamedTuple
+
+from precision_api.acceptance.reference import sha256_of, text_of
+from precision_api.exchange.result import MeasurementResult, Software
+from precision_api.facts.names import ANNOTATION_BOOT, ANNOTATION_RERUN, LABEL_NODE_UID, LABEL_RUN, REFERENCE_FILE
+from precision_operator.cluster import ApiError, paths
+from precision_operator.core.eligibility import triggers
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.node_gate import CONDITION, GatedProfile, NodeGate, NodeVerdict
+from precision_operator.core.results import acceptance, node_condition
+from precision_operator.core.results.node_condition import Evidence
+from precision_operator.shell.acting.node_conditions import NodeConditions
+from precision_operator.shell.observing.cache import Cache
+from tests.support.fake_cluster import FakeCluster
+from tests.support.golden_nodes import NONE_FAILS, golden_draft, hot, measured_node
+from tests.support.node_objects import EIGHT_H100, node_object
+from tests.support.operator_in_memory import CLASSES, NAMESPACE, PROFILES, REPORTS, OperatorInMemory
+from tests.support.world import SETTINGS
+
+POLICY = "profiling.fleet.node-condition"
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+MAPS = paths.config_maps(NAMESPACE)
+BAD = -6.0
+"""Per cent below the golden nodes: planted deficits lie between 9 and 14, noise within 3."""
+
+
+class Killed(BaseException):
+    """kill -9 at a request of the operator."""
+
+
+@dataclass
+class Measured:
+    """One result as its agent gave it."""
+
+    node: str
+    run: str
+    uid: str
+    boot: str
+    at: datetime
+    worst: float
+    """Of its slowest GPU, per cent off the golden nodes' median."""
+    counts: bool
+    """Whether it was measured, whole, cool, and by the software of the golden nodes."""
+    process: int = 0
+    """Which one wrote it into the report."""
+
+
+@dataclass
+class Written:
+    """A condition as it was written, and what stood there before."""
+
+    process: int
+    name: str
+    uid: str
+    boot: str
+    at: datetime
+    before: dict[str, Any]
+    row: dict[str, Any]
+
+
+@dataclass
+class Record:
+    """All that the reader sees."""
+
+    measured: list[Measured] = field(default_factory=list)
+    written: list[Written] = field(default_factory=list)
+    moved: list[tuple[datetime, str]] = field(default_factory=list)
+    """When a node's boot or driver changed, by UID."""
+    nodes: int = 0
+    golden: float = 0.0
+
+
+class Server(FakeCluster):
+    """Patches of nodes/status as an API server takes them and as the chart's policy refuses them; faults on demand."""
+
+    guarded, kill_in = True, 0
+    record: Record
+    world: "Fleet"
+
+    def _asked(self, method: str, path: str, after: bool = False) -> None:
+        super()._asked(method, path, after)
+        if self.kill_in:
+            self.kill_in -= 1
+            if not self.kill_in:
+                raise Killed
+
+    async def patch(self, path: str, body: Any, kind: str = "merge", query: Any = None) -> dict[str, Any]:
+        if kind != "strategic":
+            try:
+                return await super().patch(path, body, kind, query)
+            finally:  # one that is killed by the answer has written it
+                raw = self.objects.get(path.removesuffix("/status")) or {}
+                run, node = ((raw.get("status") or {}).get("attempt") or {}).get("run"), raw.get("spec") or {}
+                for it in self.record.measured:
+                    is_it = (it.run, it.node) == (run, node.get("nodeName"))
+                    it.process = it.process or self.world.process * is_it
+        there = self._found(path.removesuffix("/status"))
+        meta, rows = there["metadata"], (body.get("status") or {}).get("conditions") or ()
+        boot = there["status"]["nodeInfo"]["bootID"]
+        ending = f" (node {meta['uid']}, boot {boot})"
+        wrong = "labels" in body["metadata"] or not boot or any(not it["message"].endswith(ending) for it in rows)
+        if self.guarded and wrong:
+            denied = f"ValidatingAdmissionPolicy '{POLICY}' with binding '{POLICY}' denied request"
+            raise ApiError(403, "Forbidden", f"nodes is forbidden: {denied}")
+        if query:
+            return there
+        kept = {it["type"]: it for it in (*there["status"]["conditions"], *rows)}
+        status = there["status"] | {"conditions": list(kept.values())}
+        before = next((it for it in there["status"]["conditions"] if it["type"] == CONDITION), {})
+        patched = await super().patch(path, {"metadata": body["metadata"], "status": status})
+        at, process = self.world.now(), self.world.process
+        self.record.written += [Written(process, meta["name"], meta["uid"], boot, at, before, row) for row in rows]
+        return patched
+
+
+class Truth(NamedTuple):
+    """What a node's GPUs really are: the first one's deficit, and the node's."""
+
+    gpu_off: float = 0.0
+    off: float = 0.0
+
+
+class Fleet:
+    """Nodes of one pool under a profile of the chart's list."""
+
+    def __init__(self, seed: int = 0, size: int = 0, **listed: Any) -> None:
+        """`size` nodes, else some; `listed` are fields of the profile's row in the chart's list."""
+        self.dice, self.process, self.runs = Random(seed), 0, 0
+        self.loop = OperatorInMemory(cluster=Server((CLASSES, {"metadata": {"name": SETTINGS.priority_class}})))
+        self.server: Server = self.loop.cluster
+        self.record = self.server.record = Record()
+        self.server.world = self
+        reference = golden_draft()
+        self.text = text_of(reference)
+        rates = [of for at in range(8) for of in _rates(measured_node(f"n{at}", 1)).values()]
+        self.record.golden = median(rates)
+        self.names = [f"g{at}" for at in range(size or self.dice.choice([3, 3, 6, 6, 12, 24]))]
+        self.record.nodes = len(self.names)
+        self.truths: dict[str, Truth] = {}
+        self.boots: Counter[str] = Counter()
+        self.stack, self.season, self.asked = "0123456789abcdef", 0.0, dict[str, Any]()
+        self.stale = False
+        for name in self.names:
+            self.repair(name, self.dice.random() < 0.2 and not size)
+            self.boot(name)
+        row = {"namespace": NAMESPACE, "profile": "nightly", "recipes": ["bf16"]}
+        row |= {"referenceSha256": sha256_of(self.text), "mostDetectPercent": {"reference": 10, "node": 10}}
+        self.gate = NodeGate.model_validate({"policy": POLICY, "profiles": [row | listed]})
+        self.save(self.text)
+        self.ask()
+        self.start()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.loop.offset
+
+    def start(self) -> None:
+        """A new process leads."""
+        self.process += 1
+        old, clock = self.loop, self.now
+        self.loop = OperatorInMemory(cluster=old.cluster)
+        self.loop.offset = old.offset
+        loop = self.loop
+        loop.actor._now = loop.gatherer._now = loop.actor._reports._now = loop.actor._collector._now = clock
+        loop.actor.node_conditions = NodeConditions(loop.cluster, loop.cache, loop.actor._reports, self.gate, clock)
+        loop.gatherer._settings = replace(SETTINGS, node_gate=self.gate, started=str(self.process))
+
+    def wait(self, time: timedelta) -> None:
+        self.loop.offset += time
+        self.server.created = format_time(self.now())
+
+    def repair(self, name: str, broken: bool) -> None:
+        """What is true of a node from its next boot on."""
+        off = -self.dice.uniform(9, 14)
+        self.truths[name] = self.dice.choice([Truth(gpu_off=off), Truth(off=off)]) if broken else Truth()
+
+    def boot(self, name: str, anew: bool = False, **changes: Any) -> None:
+        """A reboot; kubelets keep our condition. `anew`: another Node object of that name."""
+        self.boots[name] += 1
+        path, boot = f"{paths.NODES}/{name}", f"{name}-boot-{self.boots[name]}"
+        labels = EIGHT_H100 | {"nvidia.com/cuda.driver-version.full": changes.get("driver", "580.95.05")}
+        raw = node_object(labels, name=name, boot=boot)
+        before = self.server.objects.get(path)
+        if before is not None and not anew:
+            raw["metadata"]["uid"] = before["metadata"]["uid"]
+            raw["status"]["conditions"] = before["status"]["conditions"]
+        else:
+            raw["metadata"]["uid"] = f"uid-{name}-{self.boots[name]}"
+        self.server._store(path, raw)
+        self.record.moved.append((self.now(), raw["metadata"]["uid"]))
+
+    def save(self, text: str | None) -> None:
+        path = f"{MAPS}/h100-jan"
+        self.server.objects.pop(path, None)
+        if text is not None:
+            self.server._store(path, {"metadata": {"name": "h100-jan"}, "data": {REFERENCE_FILE: text}})
+        self.loop.gatherer._references._last.clear()
+
+    def ask(self, suspend: bool = False, **acceptance: Any) -> None:
+        path = f"{PROFILES}/nightly"
+        old = self.server.objects.get(path) or {}
+        asked = {"reference": {"name": "h100-jan", "sha256": sha256_of(self.text)}} | acceptance
+        self.loop.apply("nightly", acceptance=asked, suspend=suspend, rollout={"maxConcurrent": 50})
+        there = self.server.objects[path]
+        if old:
+            there["metadata"] |= {
+                "uid": old["metadata"]["uid"],
+                "annotations": old["metadata"].get("annotations") or {},
+            }
+            there["status"] = old.get("status") or {}
+
+    def rerun(self) -> None:
+        self.runs += 1
+        self.server.objects[f"{PROFILES}/nightly"]["metadata"]["annotations"] = {ANNOTATION_RERUN: f"{self.runs}"}
+
+    async def settle(self, passes: int = 3) -> None:
+        for _ in range(passes):
+            try:
+                await self.once()
+            except Killed:
+                self.server.kill_in = 0
+                await asyncio.gather(self.loop.actor.settled(), return_exceptions=True)
+                self.start()
+            self.loop.gatherer.forget_idle()
+
+    async def once(self) -> None:
+        if self.stale:
+            self.loop.reconciler._written.clear()
+            await self.loop.reconciler.once()
+        else:
+            await self.loop.once()
+
+    async def end_agents(self, odd: str = "") -> None:
+        """Each agent that runs ends with what is true of its node."""
+        for name in list(self.loop.jobs()):
+            there = self.server.objects.get(f"{paths.NODES}/{name}")
+            if there is None or self.loop.jobs()[name].get("status"):
+                continue
+            self.runs += 1
+            truth = self.truths[name]
+            software = Software(agent="0.2.0", driver="580.95.05", stack_hash=self.stack)
+            result = measured_node(
+                name, 1, day=self.runs % 28 + 1, gpu_off=truth.gpu_off, off=truth.off + self.season, software=software
+            )
+            if odd:
+                result = hot(result) if odd == "hot" else NONE_FAILS[odd](result)
+            self.loop.end_agent(name, result)
+            meta = self.loop.jobs()[name]["metadata"]
+            boot = meta["annotations"][ANNOTATION_BOOT]
+            worst = min(self._off(rate) for rate in _rates(result).values()) if _rates(result) else math.nan
+            counts = not odd and self.stack == "0123456789abcdef"
+            uid = meta["labels"][LABEL_NODE_UID]
+            run = meta["labels"][LABEL_RUN]
+            self.record.measured.append(Measured(name, run, uid, boot, self.now(), worst, counts))
+        await self.settle()
+        self.loop.collect_garbage()
+
+    def _off(self, rate: float) -> float:
+        return 100 * math.log(rate / self.record.golden)
+
+    def conditions(self) -> dict[str, dict[str, Any]]:
+        found = {name: self.server.objects[f"{paths.NODES}/{name}"]["status"]["conditions"] for name in self.names}
+        return {name: next((it for it in rows if it["type"] == CONDITION), {}) for name, rows in found.items()}
+
+    async def step(self) -> str:
+        """One thing happens."""
+        dice, name = self.dice, self.dice.choice(self.names)
+        what = dice.choice(EVENTS)
+        match what:
+            case "reboot":
+                self.boot(name)
+            case "another driver":
+                self.boot(name, driver="590.10")
+                self.boot(name)
+            case "repaired or broken":
+                self.repair(name, dice.random() < 0.4)
+                self.boot(name)
+            case "degrades":
+                self.repair(name, True)
+            case "namesake":
+                self.repair(name, dice.random() < 0.3)
+                self.boot(name, anew=True)
+            case "restart":
+                self.start()
+            case "kill":
+                self.server.kill_in = dice.randint(1, 12)
+            case "guard lost":
+                self.server.guarded = False
+            case "guard back":
+                self.server.guarded = True
+            case "reference":
+                self.save(dice.choice([None, self.text.replace("bf16", "bf16 "), self.text]))
+            case "edit":
+                self.ask(**dice.choice([{}, {"mustDetectPercent": {"reference": 20}}, {"validFor": "1d"}]))
+            case "suspend":
+                self.ask(suspend=dice.random() < 0.5)
+            case "stale cache":
+                self.boot(name)
+                self.stale = True
+            case "refused":
+                status, why = dice.choice([(409, "Conflict"), (410, "Gone"), (429, "TooManyRequests"), (500, "Error")])
+                self.server.fail("PATCH", "/status", ApiError(status, why, "not now"), after=dice.random() < 0.3)
+            case "rerun":
+                self.rerun()
+            case "upgrade":
+                self.stack = dice.choice(["0123456789abcdef", "0123456789abcdef", "ffff"])
+            case "season":
+                self.season = dice.choice([0.0, -1.0])
+            case "forged report":
+                for path, body in self.server.objects.items():
+                    if path.startswith(f"{REPORTS}/") and (body.get("status") or {}).get("acceptance"):
+                        body["status"]["acceptance"] |= {"verdict": dice.choice(["Pass", "Fail"]), "reason": "Forged"}
+            case "time":
+                self.wait(dice.choice([HOUR / 2, 2 * HOUR, DAY, 31 * DAY]))
+            case "measure":
+                await self.settle(1)
+                await self.end_agents(dice.choice(["", "", "", "hot", "Simulated", "Fallback", "Partial", "Crashed"]))
+        await self.settle(dice.randint(1, 2))
+        if self.stale:
+            self.stale = False
+            await self.settle(1)
+        return what
+
+    async def heal(self) -> None:
+        """Nothing is wrong any more but nodes, and each is measured."""
+        self.server.guarded, self.server.kill_in, self.stale, self.season = True, 0, False, 0.0
+        self.server.failures.clear()
+        self.stack = "0123456789abcdef"
+        self.save(self.text)
+        self.ask()
+        for _ in range(3):
+            self.wait(2 * HOUR)
+            self.rerun()
+            for _ in range(4):
+                await self.settle()
+                await self.end_agents()
+
+
+EVENTS = (
+    *(
+        "reboot",
+        "another driver",
+        "repaired or broken",
+        "degrades",
+        "namesake",
+        "restart",
+        "kill",
+        "guard lost",
+        "guard back",
+    ),
+    *("guard back", "reference", "edit", "suspend", "stale cache", "refused", "rerun", "rerun", "upgrade", "season"),
+    *("forged report", "time", "time", "measure", "measure", "measure", "measure", "measure", "measure"),
+)
+
+
+def _rates(result: MeasurementResult) -> dict[str, float]:
+    training = result.recipes[0].training if result.recipes else None
+    return dict(training.tokens_per_second_by_gpu) if training is not None else {}
+
+
+def wrong(record: Record) -> list[str]:
+    """What was written to Nodes and should not have been, in words."""
+    found, closed = list[str](), list[datetime]()
+    for number, it in enumerate(record.written):
+        was, now, reason = it.before.get("status", ""), it.row["status"], it.row["reason"]
+        on_boot = [m for m in record.measured if (m.uid, m.boot) == (it.uid, it.boot) and m.at <= it.at]
+        ours = [m for m in on_boot if m.process == it.process and m.counts]
+        where = f"{it.name} at {it.at:%d %H:%M:%S}: {was or 'nothing'} to {now} ({reason})"
+        was_it = it.before.get("message", "").endswith(f" (node {it.uid}, boot {it.boot})")
+        if now == "True" and not (was == "True" and was_it):
+            if not ours:
+                found.append(f"{where}: nothing was measured on this boot by this process")
+            elif ours[-1].worst < BAD:
+                found.append(f"{where}: its slowest GPU lies {ours[-1].worst:.1f} % off")
+        if now == "True" and reason == "Pass" and on_boot and not any(m.worst > BAD for m in on_boot):
+            found.append(f"{where}: no run on this boot was sound")
+        if was == "True" and now == "False":
+            bad, first = [m for m in ours if m.worst < BAD], None
+            for before in reversed(record.written[:number]):
+                if before.uid == it.uid:
+                    if before.row["reason"] not in ("FailUnconfirmed", "FailHeld"):
+                        break
+                    first = before.at
+            if not bad or first is None:
+                found.append(f"{where}: no bad run of this process, or it was not said before")
+            elif bad[-1].at - first < HOUR - timedelta(seconds=2):
+                found.append(f"{where}: confirmed too soon")
+            closed.append(it.at)
+            if sum(it.at - at < DAY for at in closed) > max(1, record.nodes // 10):
+                found.append(f"{where}: more than a tenth in a day")
+        if was == "True" and now == "Unknown" and was_it:
+            moved = [at for at, uid in record.moved if uid == it.uid and at <= it.at]
+            if len(moved) < 2:
+                found.append(f"{where}: nothing of the subject changed")
+        if not it.row["message"].endswith(f" (node {it.uid}, boot {it.boot})"):
+            found.append(f"{where}: it names another node or boot")
+    return found
+
+
+async def schedule(seed: int, steps: int = 25) -> list[str]:
+    """What the reader finds in one schedule, and which good nodes are not open at its end."""
+    fleet, told = Fleet(seed), list[str]()
+    for _ in range(steps):
+        told.append(await fleet.step())
+        healthy = fleet.server.guarded and not fleet.stale and not fleet.server.failures and not fleet.server.kill_in
+        for name, row in fleet.conditions().items() if healthy else ():
+            raw = fleet.server.objects[f"{paths.NODES}/{name}"]
+            ending = f" (node {raw['metadata']['uid']}, boot {raw['status']['nodeInfo']['bootID']})"
+            if row.get("status") == "True" and not row["message"].endswith(ending):
+                told.append(f"{name}: a True of another boot or node stands after {told[-1]}")
+    found = [it for it in told if "stands after" in it] + wrong(fleet.record)
+    await fleet.heal()
+    found += [it for it in wrong(fleet.record) if it not in found]
+    rows = fleet.conditions()
+    good = {name for name in fleet.names if fleet.truths[name] == Truth()}
+    is_open = {name for name, row in rows.items() if row.get("status") == "True"}
+    if len(good - is_open) > 0.05 * len(good):
+        found.append(f"good nodes are not open at the end: {[(name, rows[name]) for name in good - is_open]}")
+    held = {name for name in is_open if rows[name]["reason"] in ("FailUnconfirmed", "FailHeld")}
+    return [*found, *(f"{name} is bad and open: {rows[name]}" for name in is_open - good - held)]
+
+
+async def _guarded(*_: Any) -> bool:
+    return True
+
+
+async def _as_reported(self: NodeConditions, report: Any, terms: Any, facts: Any) -> None:
+    """Evidence from what the report says."""
+    verdict = report.status.acceptance if report.status else None
+    if verdict is not None and verdict.verdict and verdict.subject:
+        row = Evidence(verdict.verdict, verdict.reason, "", self._now(), verdict.valid_until or "", "", verdict.subject)
+        self._evidence.setdefault(report.node_uid, {})[report.namespace, report.profile, report.node_uid] = row
+
+
+GUARDS: dict[str, tuple[Any, str, Any]] = {
+    "evidence is of the present subject": (node_condition, "change", lambda *_: ""),
+    "a changed subject is unknown": (node_condition, "changed_subject", lambda *_: ""),
+    "a second run an hour later": (node_condition, "CONFIRM_AFTER", -DAY),
+    "at most a tenth in a day": (node_condition, "MOST_CLOSED", 1.0),
+    "closings are remembered": (NodeVerdict, "closed", None),
+    "the canary": (NodeConditions, "_is_guarded", _guarded),
+    "what was collected alone": (NodeConditions, "judge", _as_reported),
+    "what the list admits": (GatedProfile, "admits", lambda *_: True),
+    "a measured result": (acceptance, "_general", lambda *_: ""),
+    "a waiting node is measured": (triggers, "waits_for_verdict", lambda *_: False),
+    "a Fail is tried again": (NodeVerdict, "unconfirmed_since", None),
+    "the Node that was seen": (Cache, "version", lambda *_: None),
+}
+"""Each that can be taken out: where it is, and what stands there then."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--without", choices=GUARDS)
+    options = parser.parse_args()
+    if options.without:
+        setattr(*GUARDS[options.without])
+    logging.disable(logging.CRITICAL)
+    failed = 0
+    for seed in range(options.first, options.first + options.seeds):
+        if found := asyncio.run(schedule(seed)):
+            failed += 1
+            print(f"seed {seed}:", *found[:6], sep="\n  ", flush=True)
+            if options.without:
+                break
+    print(f"{options.seeds} schedules, {failed} with a wrong write, a stale True or good nodes closed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,96 @@
+"""Whose verdicts may reach a Node, as the chart says, and what the Node's condition of ours says now."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from precision_api.facts.recipes import Recipe
+from precision_api.facts.schema import Document, Name
+from precision_api.kinds import fields
+from precision_api.kinds.profile import Acceptance, MustDetect
+from precision_operator.core.observe.clock import time_or_none
+from precision_operator.core.observe.raw_object import condition_of
+
+CONDITION = "precisionprofiler.io/ComputeAccepted"
+_TAIL = re.compile(
+    r"(; after run (?P<after>\w+))?(; driver (?P<driver>\S*), (?P<gpus>\d{1,4}) GPUs, valid until (?P<until>\S+))?"
+    r"(; closed (?P<closed>\S+))? \(node (?P<node>[^,]*), boot (?P<boot>[^)]*)\)$"
+)
+
+
+class GatedProfile(Document):
+    """A profile whose verdicts may reach a Node, and what they rest on at least: who edits it can't ask less."""
+
+    namespace: Name = Field(description="Its namespace: an admin's.")
+    profile: Name = Field(description="Its name.")
+    reference_sha256: fields.Sha256 = Field(description="SHA-256 of the reference.")
+    recipes: fields.Recipes = Field(min_length=1, description="Recipes that must pass at least.")
+    most_detect_percent: MustDetect = Field(MustDetect(), description="Largest mustDetectPercent, by check.")
+    image_digests: tuple[str, ...] = Field((), description="Digests of the agent's image. Empty: any.")
+
+    def admits(self, asked: Acceptance, judged: Sequence[Recipe], image_id: str) -> bool:
+        """Whether a verdict by these terms, from an agent of this image, may reach a Node."""
+        limits = {check: limit for check, limit in self.most_detect_percent if limit is not None}
+        lax = any((has or 0) > limits.get(check, float("inf")) for check, has in asked.must_detect_percent or ())
+        is_listed = not self.image_digests or any(image_id.endswith(digest) for digest in self.image_digests)
+        is_same = asked.reference.sha256 == self.reference_sha256
+        return is_same and {*self.recipes} <= {*judged} and is_listed and not lax
+
+
+class NodeGate(Document):
+    """The chart's `acceptance.nodeCondition`, as far as it is the operator's."""
+
+    policy: str = Field("", description="ValidatingAdmissionPolicy that holds the operator to its condition.")
+    profiles: tuple[GatedProfile, ...] = Field((), description="Whose verdicts may reach a Node.")
+    taints: tuple[fields.LabelKey, ...] = Field((), description="Keys of taints of nodes that wait for the verdict.")
+
+    def of(self, namespace: str, name: str) -> GatedProfile | None:
+        """What the list says of a profile."""
+        return next((row for row in self.profiles if (row.namespace, row.profile) == (namespace, name)), None)
+
+    def taints_for(self, namespace: str, name: str) -> tuple[str, ...]:
+        """Keys of taints that agents of a profile tolerate since they wait for its verdict."""
+        return self.taints if self.taints and self.of(namespace, name) is not None else ()
+
+
+class NodeVerdict(NamedTuple):
+    """Our condition of a Node; all is empty where it has none."""
+
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    since: datetime | None = None
+    """lastTransitionTime."""
+    written: datetime | None = None
+    """lastHeartbeatTime: when the reason came."""
+
+    @property
+    def parts(self) -> Mapping[str, str]:
+        """What the end of the message says: node (UID) and boot that were judged, and as far as it does: driver, gpus
+        (their number), until (the end of validity), closed (when we took True away), after (the run to follow)."""
+        tail = _TAIL.search(self.message)
+        return {name: text for name, text in tail.groupdict().items() if text is not None} if tail else {}
+
+    @property
+    def closed(self) -> datetime | None:
+        """When we last took it from True to False."""
+        return time_or_none(self.parts.get("closed"))
+
+    @property
+    def unconfirmed_since(self) -> datetime | None:
+        """When the node first failed while it was open, where a second run is to say so."""
+        return self.written if (self.status, self.reason) == ("True", "FailUnconfirmed") else None
+
+
+UNJUDGED = NodeVerdict()
+
+
+def node_verdict(node_status: Mapping[str, Any]) -> NodeVerdict:
+    """Our condition of a Node's status."""
+    row = condition_of(node_status, CONDITION)
+    status, reason, message = (str(row.get(key) or "") for key in ("status", "reason", "message"))
+    since, written = (time_or_none(row.get(key)) for key in ("lastTransitionTime", "lastHeartbeatTime"))
+    return NodeVerdict(status, reason, message, since, written)

@@ -1,0 +1,140 @@
+"""What is written to Nodes: a Fail takes True away, a changed subject makes it Unknown, nothing else takes True away.
+
+Decided from what this operator collected itself and from the Nodes alone; what a report says never opens or closes one.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Literal, NamedTuple
+
+from precision_api.kinds.report import AcceptanceSubject
+from precision_operator.core.attempts.verdicts import change
+from precision_operator.core.eligibility.proved import CONFIRM_AFTER, changed_subject
+from precision_operator.core.observe.clock import format_time, time_or_none
+from precision_operator.core.observe.node_gate import CONDITION, NodeVerdict
+from precision_operator.core.observe.nodes import NodeFacts
+
+DAY = timedelta(days=1)
+MOST_CLOSED = 0.1
+"""Of a pool's nodes, how many at most go from True to False within a day; one may always."""
+MOST_MESSAGE = 600
+_PARTS = {"driver", "gpus", "until"}
+
+Outcome = Literal["", "Pass", "Fail", "Inconclusive"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The verdict on a node by runs that this operator collected itself, under terms that the chart admits."""
+
+    outcome: Outcome
+    reason: str
+    message: str
+    ended: datetime
+    """When its newest run ended."""
+    valid_until: str
+    after: str
+    """The run after which another one is to end the doubt; empty where none is."""
+    subject: AcceptanceSubject
+
+
+NOTHING = Evidence("", "", "", datetime.min.replace(tzinfo=UTC), "", "", AcceptanceSubject())
+
+
+class Write(NamedTuple):
+    """The condition that a Node is to have, as the API writes it."""
+
+    facts: NodeFacts
+    row: Mapping[str, str]
+
+
+def writes(
+    nodes: Iterable[NodeFacts], evidence: Mapping[str, Collection[Evidence]], lapsed: Mapping[str, str], now: datetime
+) -> tuple[Write, ...]:
+    """The conditions that are not as they ought to be. `evidence` and `lapsed` are by node UID.
+
+    `lapsed`: why no report of a profile of the list says Pass any more. At most a tenth of a pool is closed in a day.
+    """
+    there = [facts for facts in nodes if facts.boot and not facts.deleting]
+    sizes = Counter(facts.pool for facts in there if facts.gpus or facts.verdict.status)
+    closed = Counter(facts.pool for facts in there if _closed_at(facts.verdict, now))
+    found = list[Write]()
+    for facts in there:
+        ours = [it for it in evidence.get(facts.uid, ()) if not change(it.subject, facts)]
+        if ours or facts.verdict.status:
+            has_room = closed[facts.pool] < max(1, int(MOST_CLOSED * sizes[facts.pool]))
+            write = _condition(facts, ours, lapsed.get(facts.uid, ""), has_room, now)
+            if write is not None:
+                closed[facts.pool] += write.row["reason"] == "FailConfirmed" and not _closed_at(facts.verdict, now)
+                found.append(write)
+    return tuple(found)
+
+
+def _closed_at(verdict: NodeVerdict, now: datetime) -> datetime | None:
+    """When we took it from True to False, within the last day."""
+    return verdict.closed if verdict.closed is not None and now - verdict.closed < DAY else None
+
+
+def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, has_room: bool, now: datetime) -> Write | None:
+    before, moved = facts.verdict, changed_subject(facts)
+    is_open, newest = before.status == "True" and not moved, _strictest(ours)
+    subject = before.parts if is_open else {}
+    if newest.subject.gpus and not (is_open and newest.outcome == "Inconclusive"):
+        gpus, until = str(len(newest.subject.gpus)), newest.valid_until or "-"
+        subject = {"driver": newest.subject.driver or "", "gpus": gpus, "until": until}
+    ends = time_or_none(subject.get("until"))
+    over = lapsed or "Expired" * (ends is not None and ends <= now)
+    write, said = partial(_write, facts, subject, now), newest.message
+    doubt = said + f"; after run {newest.after}" * bool(newest.after)
+    match newest.outcome:
+        case "Pass" if is_open and over:
+            return write("True", "NotJudgedAgain", f"{over}; it passed before")
+        case "Pass":
+            return write("True", "Pass", "all checks passed; compute only") if over != "Expired" else None
+        case "Fail" if before.status != "True":
+            keeps = before.reason == "FailConfirmed" and not moved
+            return write("False", "FailConfirmed" if keeps else "Fail", said)
+        case "Fail" if is_open:
+            first = before.unconfirmed_since
+            is_confirmed = first is not None and newest.ended >= first + CONFIRM_AFTER
+            if not is_confirmed and before.reason != "FailHeld":
+                return write("True", "FailUnconfirmed", said)
+            return write("False", "FailConfirmed", said) if has_room else write("True", "FailHeld", said)
+        case "Inconclusive" if newest.after and is_open and before.unconfirmed_since is not None:
+            return write("True", "FailUnconfirmed", doubt)
+        case "Inconclusive" if moved or before.status in ("", "Unknown"):
+            return write("Unknown", newest.reason, doubt)
+    if moved:
+        return _write(facts, {}, now, "Unknown", "SubjectChanged", f"since it was judged {moved}")
+    why = newest.reason or over
+    if is_open and why and before.reason in ("Pass", "NotJudgedAgain"):
+        return write("True", "NotJudgedAgain", f"{why}; it passed before")
+    return None
+
+
+def _strictest(ours: Iterable[Evidence]) -> Evidence:
+    """What counts of several profiles' verdicts: a Fail, else a Pass; of equal ones the newest."""
+    rank = ("", "Inconclusive", "Pass", "Fail")
+    return max((NOTHING, *ours), key=lambda it: (rank.index(it.outcome), it.ended))
+
+
+def _write(
+    facts: NodeFacts, subject: Mapping[str, str], now: datetime, status: str, reason: str, said: str
+) -> Write | None:
+    """The condition as it is to be; None where it is so already. Its end is what the policy asks for."""
+    before, closed = facts.verdict, _closed_at(facts.verdict, now)
+    closed = now if (before.status, reason) == ("True", "FailConfirmed") else closed
+    message = said[:MOST_MESSAGE]
+    if subject.keys() >= _PARTS:
+        message += "; driver {driver}, {gpus} GPUs, valid until {until}".format(**subject)
+    message += f"; closed {format_time(closed)}" if closed else ""
+    message += f" (node {facts.uid}, boot {facts.boot})"
+    if before[:3] == (status, reason, message):
+        return None
+    since = before.since if before.status == status else None
+    written = before.written if before[:2] == (status, reason) else None
+    times = {"lastTransitionTime": format_time(since or now), "lastHeartbeatTime": format_time(written or now)}
+    return Write(facts, {"type": CONDITION, "status": status, "reason": reason, "message": message} | times)

@@ -1,0 +1,170 @@
+"""Writes verdicts to Nodes: from what this process collected itself, behind a guard that is tried before each batch."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from precision_api.facts.names import DEFAULT_POOL_LABEL
+from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance, ReportStatus
+from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.attempts.verdicts import Terms
+from precision_operator.core.eligibility.proved import changed_subject
+from precision_operator.core.observe.clock import format_time, parse_time
+from precision_operator.core.observe.node_gate import NodeGate
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView
+from precision_operator.core.results.acceptance import decided, with_result
+from precision_operator.core.results.node_condition import DAY, Evidence, Write, writes
+from precision_operator.shell.acting.reports import Reports
+from precision_operator.shell.observing.cache import Cache
+
+_log = logging.getLogger(__name__)
+WRITES_AT_ONCE = 8
+AGAIN_SECONDS = 5.0
+"""When writes that were refused are tried again."""
+STARVED_AFTER, DOMAIN_FAILS = timedelta(hours=2), 3
+_Key = tuple[str, str, str]
+"""Namespace and name of a profile, UID of a node."""
+
+
+class _Left(NamedTuple):
+    """What an agent left, as this process wrote it into the report; the image that its pod ran."""
+
+    status: ReportStatus
+    image_id: str
+
+
+class NodeConditions:
+    """The condition of Nodes. What it knows of runs is a memory: a new leader begins with what it collects."""
+
+    def __init__(
+        self, cluster: Cluster, cache: Cache, reports: Reports, gate: NodeGate, clock: Callable[[], datetime]
+    ) -> None:
+        self._cluster, self._cache, self._reports, self._gate, self._now = cluster, cache, reports, gate, clock
+        self._left: dict[_Key, _Left] = {}
+        self._verdicts: dict[_Key, ReportAcceptance] = {}
+        self._evidence: dict[str, dict[_Key, Evidence]] = {}
+        """By node UID."""
+        self.guard_missing = False
+        """Whether the last batch found no policy that holds this account to its condition: nothing was written."""
+        self._refused = 0
+        """Writes of the last batch that the API server refused."""
+        self._stale: dict[str, datetime] = {}
+        """Since when a node has been seen to be True for another subject, by its UID."""
+        self._opened = clock()
+        """When a node became True last."""
+
+    def collected(self, job: JobView, pod: PodView | None, status: ReportStatus) -> None:
+        """Take what an agent left, as it was just written; `pod` is the Job's own."""
+        if self._gate.of(job.namespace, job.profile) is not None:
+            image = pod.image_id if pod is not None and pod.job_uid == job.uid else ""
+            self._left[job.namespace, job.profile, job.node_uid] = _Left(status, image)
+
+    async def judge(self, report: ReportView, terms: Terms, facts: NodeFacts) -> None:
+        """The verdict by what was collected alone, whatever the report holds by now. Raises ApiError."""
+        key = report.namespace, report.profile, report.node_uid
+        row, left = self._gate.of(*key[:2]), self._left.get(key)
+        if row is None or left is None:
+            return
+        status, verdict = left.status, self._verdicts.get(key)
+        if (run := status.run) is not None and status.attempt is not None and status.attempt.run == run.run:
+            result = await self._reports.result(report, run)
+            verdict = with_result(status.model_copy(update={"acceptance": verdict}), result, terms)
+        verdict = decided(terms, status.model_copy(update={"acceptance": verdict}), facts, self._now())
+        self._left.pop(key, None)
+        self._verdicts[key] = verdict
+        admitted = row.admits(terms.asked, terms.recipes, left.image_id)
+        on_boot = AcceptanceSubject(boot_id=verdict.unhealthy_boot_id)
+        ended = verdict.runs.ended if verdict.runs is not None else ""
+        self._evidence.setdefault(report.node_uid, {})[key] = Evidence(
+            outcome=verdict.verdict or "Inconclusive" if admitted else "Inconclusive",
+            reason=verdict.reason if admitted else "NotListed",
+            message=verdict.message if admitted else "the chart's acceptance.nodeCondition.profiles asks for more",
+            ended=parse_time(ended or format_time(self._now())),
+            valid_until=verdict.valid_until or "",
+            after=verdict.runs.run.split()[0] if admitted and verdict.again and verdict.runs is not None else "",
+            subject=on_boot if verdict.unhealthy and verdict.verdict == "Fail" else verdict.subject or on_boot,
+        )
+
+    async def write(self, observed: Observed) -> bool:
+        """Write what is not as it ought to be. Returns whether something is to be tried again."""
+        if not self._gate.profiles:
+            return False
+        nodes = observed.facts_of(DEFAULT_POOL_LABEL)
+        self._evidence = {uid: of for uid, of in self._evidence.items() if uid in nodes}
+        self._verdicts = {key: of for key, of in self._verdicts.items() if key[2] in nodes}
+        evidence = {uid: tuple(of.values()) for uid, of in self._evidence.items()}
+        due = writes(nodes.values(), evidence, dict(self._lapsed(observed, nodes)), observed.now)
+        if not due:
+            return False
+        self.guard_missing = not await self._is_guarded(due[0])
+        if self.guard_missing:
+            _log.error("GuardMissing: no ValidatingAdmissionPolicy %s: no Node is written", self._gate.policy)
+            return True
+        limit, self._refused = asyncio.Semaphore(WRITES_AT_ONCE), 0
+        return not all(await asyncio.gather(*(self._write(it, limit) for it in due)))
+
+    def figures(self, observed: Observed) -> tuple[Counter[tuple[str, str]], Mapping[str, float]]:
+        """Nodes by status and reason of their condition, and how much there is of each problem now."""
+        if not self._gate.profiles:
+            return Counter(), {}
+        now, judged = self._now(), [it for it in observed.facts_of(DEFAULT_POOL_LABEL).values() if it.verdict.status]
+        tally, young = Counter(it.verdict[:2] for it in judged), now - DAY
+        moved = (it.uid for it in judged if it.verdict.status == "True" and changed_subject(it))
+        self._stale = {uid: self._stale.get(uid, now) for uid in moved}
+        shut = (it for it in judged if it.verdict.status == "False" and (it.verdict.since or young) > young)
+        domains = Counter(it.clique for it in shut if it.clique)
+        waiting = sum(number for (status, _), number in tally.items() if status == "Unknown")
+        self._opened = self._opened if waiting else now
+        return tally, {
+            "Unguarded": self.guard_missing,
+            "Refused": self._refused,
+            "StaleSeconds": max(((now - since).total_seconds() for since in self._stale.values()), default=0),
+            "Starved": waiting if now - self._opened > STARVED_AFTER else 0,
+            "FailUnconfirmed": tally["True", "FailUnconfirmed"],
+            "FailHeld": tally["True", "FailHeld"],
+            "DomainFails": max((number for number in domains.values() if number >= DOMAIN_FAILS), default=0),
+        }
+
+    def _lapsed(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> Iterator[tuple[str, str]]:
+        """Why no report of a profile of the list says Pass, of the nodes whose condition is True."""
+        listed = [it for it in observed.profiles if self._gate.of(it.namespace, it.name) is not None]
+        reports = [observed.reports_of[profile.uid] for profile in listed]
+        for uid, facts in nodes.items():
+            if facts.verdict.status == "True":
+                verdicts = [it.status.acceptance for of in reports if (it := of.get(uid)) is not None and it.status]
+                reasons = ["" if it.verdict == "Pass" else it.reason for it in verdicts if it is not None]
+                if all(reasons):
+                    yield uid, (*reasons, "NoReport")[0]
+
+    async def _is_guarded(self, write: Write) -> bool:
+        """Whether a forbidden write is refused by the policy: one that would change nothing if it were not."""
+        forbidden = {"metadata": {"uid": write.facts.uid, "labels": {"precisionprofiler.io/canary": "x"}}}
+        try:
+            await self._cluster.patch(_path(write), forbidden, "strategic", {"dryRun": "All"})
+        except ApiError as error:
+            return bool(self._gate.policy) and f"ValidatingAdmissionPolicy '{self._gate.policy}'" in error.message
+        return False
+
+    async def _write(self, write: Write, limit: asyncio.Semaphore) -> bool:
+        """Write one, if the Node is the one that was seen, unchanged. Returns whether that was done."""
+        meta = {"uid": write.facts.uid, "resourceVersion": self._cache.version("nodes", write.facts.uid)}
+        try:
+            async with limit:
+                body = {"metadata": meta, "status": {"conditions": [write.row]}}
+                raw = await self._cluster.patch(_path(write), body, "strategic")
+        except ApiError as error:
+            self._refused += error.status not in (404, 409)
+            _log.warning("condition of node %s: %s", write.facts.name, error)
+            return False
+        self._cache.put("nodes", raw)
+        self._opened = self._now() if write.row["status"] == "True" else self._opened
+        _log.info("node %s: %s", write.facts.name, write.row)
+        return True
+
+
+def _path(write: Write) -> str:
+    return paths.item(paths.NODES, write.facts.name, "status")

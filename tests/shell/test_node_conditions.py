@@ -1,0 +1,116 @@
+"""The verdict on its way to the Node, on an API server in memory whose policy refuses as the chart's does."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from benchmarks.node_conditions import GUARDS, Fleet, schedule
+
+NODE = "g0"
+
+
+class One(Fleet):
+    """One sound node, which was never judged."""
+
+    def __init__(self, **listed: Any) -> None:
+        super().__init__(size=1, **listed)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return self.conditions()[NODE]
+
+    @property
+    def says(self) -> tuple[str, str]:
+        return self.row.get("status", ""), self.row.get("reason", "")
+
+    async def measure(self, broken: bool = False) -> tuple[str, str]:
+        """What the condition says after as many runs as are asked for."""
+        self.repair(NODE, broken)
+        await self.settle()
+        while self.loop.jobs():
+            await self.end_agents()
+        return self.says
+
+
+async def test_a_pass_opens_a_node_and_names_its_node_and_boot() -> None:
+    one = One()
+    await one.settle()
+    assert one.says == ("", ""), "nothing is said of a node that was never judged"
+    assert await one.measure() == ("True", "Pass")
+    assert one.row["message"].endswith(" (node uid-g0-1, boot g0-boot-1)")
+    written = len(one.server.patches)
+    await one.settle()
+    assert len(one.server.patches) == written, "what is so already is not written again"
+
+
+async def test_a_reboot_closes_until_a_quick_run_passes() -> None:
+    one = One()
+    await one.measure()
+    one.boot(NODE)
+    await one.settle()
+    assert (one.says, list(one.loop.jobs())) == (("Unknown", "SubjectChanged"), [NODE])
+    assert await one.measure() == ("True", "Pass")
+    one.boot(NODE)
+    assert await one.measure(broken=True) == ("False", "Fail")
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_fail_of_an_open_node_is_confirmed_by_a_run_an_hour_later(again: bool) -> None:
+    one = One()
+    await one.measure()
+    one.rerun()
+    assert (await one.measure(broken=True), one.loop.jobs()) == (("True", "FailUnconfirmed"), {})
+    if again:
+        one.start()
+    one.wait(timedelta(minutes=59))
+    await one.settle()
+    assert one.loop.jobs() == {}
+    one.wait(timedelta(minutes=2))
+    await one.settle()
+    assert list(one.loop.jobs()) == [NODE]
+    assert await one.measure(broken=True) == ("False", "FailConfirmed")
+    assert "; closed 20" in one.row["message"]
+
+
+async def test_a_new_operator_keeps_what_stands_and_measures_what_is_not_proved() -> None:
+    one = One()
+    await one.measure()
+    since = one.row["lastTransitionTime"]
+    one.start()
+    one.save("{}")
+    await one.settle()
+    assert (one.says, one.row["lastTransitionTime"]) == (("True", "NotJudgedAgain"), since)
+    one = One()
+    one.server.guarded = False
+    assert await one.measure() == ("", "")
+    assert one.loop.metric("precision_operator_node_condition_problems", problem="Unguarded") == 1
+    one.start()
+    one.server.guarded = True
+    await one.settle()
+    assert (one.says, list(one.loop.jobs())) == (("", ""), [NODE]), "what a report says opens nothing"
+    assert await one.measure() == ("True", "Pass")
+
+
+LISTED: dict[str, dict[str, Any]] = {
+    "another reference": {"referenceSha256": "0" * 64},
+    "another recipe too": {"recipes": ["bf16", "fp8_delayed"]},
+    "a smaller deficit": {"mostDetectPercent": {"reference": 1}},
+    "another image": {"imageDigests": [f"sha256:{'1' * 64}"]},
+}
+
+
+@pytest.mark.parametrize("what", LISTED)
+async def test_what_the_list_does_not_admit_opens_and_closes_nothing(what: str) -> None:
+    for broken in (False, True):
+        one = One(**LISTED[what])
+        one.ask(mustDetectPercent={"reference": 8})
+        assert await one.measure(broken) == ("Unknown", "NotListed")
+
+
+@pytest.mark.parametrize("first", [0, 4, 8])
+async def test_no_schedule_opens_or_closes_a_node_wrongly(first: int) -> None:
+    """500 by command: python -m benchmarks.node_conditions."""
+    for seed in range(first, first + 4):
+        assert await schedule(seed) == []
+    assert len(GUARDS) == 12
