@@ -8,16 +8,14 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from precision_api.facts.names import AGENT_CONTAINER
 from precision_lab.cluster.objects import Object
 from precision_lab.kubelet import pod_status
+from precision_lab.kubelet.agent_process import AgentHost
 from precision_lab.kubelet.faults import SIGKILL_EXIT, SIGTERM_EXIT, Ended, Plan
 from precision_operator.cluster.withdrawal import first_of
-
-if TYPE_CHECKING:
-    from precision_lab.kubelet.fake_kubelet import Kubelets
 
 DELETED, DEADLINE = "Deleted", "DeadlineExceeded"
 DEFAULT_GRACE_SECONDS = 30
@@ -29,10 +27,35 @@ Whereabouts = Literal["there", "replaced", "gone"]
 """Of a machine: replaced means that another one has its name now."""
 
 
+class Machine(Protocol):
+    """What a pod needs of the node that it is on and of the API server."""
+
+    agents: AgentHost
+    slots: asyncio.Semaphore
+
+    async def plan(self, pod: Object) -> Plan | None:
+        """What shall happen to this pod; None when its node is gone or is not simulated."""
+
+    async def whereabouts(self, pod: Object) -> Whereabouts:
+        """What has become of the node that the pod was started on."""
+
+    async def replaced(self, pod: Object) -> None:
+        """Returns when there is another node of that name, whose kubelet finds the pod among its own."""
+
+    async def released(self, pod: Object) -> None:
+        """Returns when the pod's node is there and has no fault any more."""
+
+    async def patch_status(self, patch: Object, pod: Object) -> None:
+        """Writes the pod's status; a pod that is gone is no error."""
+
+    async def remove(self, pod: Object) -> None:
+        """Deletes the pod's object for good."""
+
+
 class AgentPod:
     """One pod. `handle` is its life; `interrupt` asks it to end; it is its own log."""
 
-    def __init__(self, pod: Object, machine: "Kubelets", folder: Path) -> None:
+    def __init__(self, pod: Object, machine: Machine, folder: Path) -> None:
         self.pod = pod
         self.machine = machine
         self.folder = folder
