@@ -30,31 +30,18 @@ USABLE: frozenset[Verdict] = frozenset({"verified", "emulated", "assumed"})
 
 def summarize(result: MeasurementResult, detail: Detail) -> Summary:
     """The figures that reports, metrics and plans use, rounded to six digits; not yet cut to size."""
-    return Summary(
-        run=result.run,
-        request_hash=result.request_hash,
-        node=result.node,
-        backend=result.backend,
-        provenance=result.provenance,
-        simulated=tuple(made_up.field for made_up in result.simulated),
-        partial=_told(result.partial),
-        product=result.product,
-        gpus=len(result.gpus),
-        software=result.software,
-        finished_at=result.finished_at,
-        duration_seconds=_round(result.duration_seconds),
-        workload_hash=result.workload_hash,
-        timing=result.timing,
-        baseline=result.baseline,
-        recipe_scope=result.recipe_scope,
-        training_flops_per_token=result.training_flops_per_token,
-        slowest_gpu=_slowest_gpu(result),
-        sensor_accuracy=result.sensor.accuracy if result.sensor else None,
-        device_memory=result.device_memory,
-        recipes=recipe_summaries(result),
-        recommendation=result.recommendation,
-        detail=detail,
-    )
+    same_name = Summary.model_fields.keys() & MeasurementResult.model_fields.keys()
+    figures: dict[str, Any] = {name: getattr(result, name) for name in same_name} | {
+        "simulated": tuple(made_up.field for made_up in result.simulated),
+        "partial": _told(result.partial),
+        "gpus": len(result.gpus),
+        "duration_seconds": _round(result.duration_seconds),
+        "slowest_gpu": _slowest_gpu(result),
+        "sensor_accuracy": result.sensor.accuracy if result.sensor else None,
+        "recipes": recipe_summaries(result),
+        "detail": detail,
+    }
+    return Summary(**figures)
 
 
 def recipe_summaries(result: MeasurementResult) -> tuple[RecipeSummary, ...]:
@@ -67,7 +54,7 @@ def fitted(summary: Summary, limit: int = MESSAGE_MAX_BYTES) -> Summary:
     for name, cut in STEPS:
         if len(compact(summary)) <= limit:
             return summary
-        shorter = cut(summary)
+        shorter = summary.model_copy(update=cut(summary))
         if shorter != summary:
             dropped = (*summary.dropped, *(() if name in summary.dropped else (name,)))
             summary = shorter.model_copy(update={"dropped": dropped})
@@ -171,17 +158,13 @@ def _cut(text: str, limit: int) -> str:
     return (text.rpartition(" ")[0] or text) + "..."
 
 
-Cut = Callable[[Summary], Summary]
+Cut = Callable[[Summary], Mapping[str, Any]]
+"""The fields of a summary that a step changes."""
 
 
 def _each(change: Callable[[RecipeSummary], Mapping[str, Any]]) -> Cut:
     """A step that changes fields of every recipe."""
-
-    def cut(summary: Summary) -> Summary:
-        recipes = tuple(recipe.model_copy(update=change(recipe)) for recipe in summary.recipes)
-        return summary.model_copy(update={"recipes": recipes})
-
-    return cut
+    return lambda summary: {"recipes": tuple(recipe.model_copy(update=change(recipe)) for recipe in summary.recipes)}
 
 
 def _with(**fields: Any) -> Cut:
@@ -196,33 +179,26 @@ def _expected_loss(recipe: RecipeSummary) -> dict[str, None]:
 
 def _shorter_failures(limit: int) -> Cut:
     shorter = _each(lambda recipe: {"failure": recipe.failure and _cut(recipe.failure, limit)})
-
-    def cut(summary: Summary) -> Summary:
-        return shorter(summary).model_copy(update={"partial": summary.partial and _cut(summary.partial, limit)})
-
-    return cut
+    return lambda summary: {**shorter(summary), "partial": summary.partial and _cut(summary.partial, limit)}
 
 
 def _shorter_sentence(limit: int) -> Cut:
-    def cut(summary: Summary) -> Summary:
+    def cut(summary: Summary) -> dict[str, Any]:
         sentence = _cut(summary.recommendation.sentence, limit)
-        return summary.model_copy(
-            update={"recommendation": summary.recommendation.model_copy(update={"sentence": sentence})}
-        )
+        return {"recommendation": summary.recommendation.model_copy(update={"sentence": sentence})}
 
     return cut
 
 
-def _fewer_simulated(summary: Summary, keep: int = 3) -> Summary:
+def _fewer_simulated(summary: Summary, keep: int = 3) -> dict[str, Any]:
     """Keeps the first names of simulated fields and counts the rest: that there are some is never cut."""
     names = tuple(_cut(name, 40) for name in summary.simulated[:keep])
     rest = len(summary.simulated) - keep
-    return summary.model_copy(update={"simulated": (*names, f"{rest} more") if rest > 0 else names})
+    return {"simulated": (*names, f"{rest} more") if rest > 0 else names}
 
 
-def _bare_software(summary: Summary) -> Summary:
-    software = Software(agent=summary.software.agent, stack_hash=summary.software.stack_hash)
-    return summary.model_copy(update={"software": software})
+def _bare_software(summary: Summary) -> dict[str, Software]:
+    return {"software": Software(agent=summary.software.agent, stack_hash=summary.software.stack_hash)}
 
 
 KEPT = frozenset(
@@ -249,7 +225,7 @@ STEPS: tuple[tuple[str, Cut], ...] = (
     ("sentence", _shorter_sentence(0)),
     ("gpu_spread", _with(gpu_spread=None)),
     ("energy", _with(watts=None, tokens_per_joule=None, power_scope=None, power_invalid=("cut_to_fit",))),
-    ("device_memory", lambda summary: summary.model_copy(update={"device_memory": None})),
+    ("device_memory", lambda _: {"device_memory": None}),
     ("software", _bare_software),
     ("failure", _with(failure=None)),
 )

@@ -6,14 +6,13 @@ stderr, foreign or hostile: reading gives the exact result or raises a `WireErro
 """
 
 import base64
-import binascii
+import contextlib
 import gzip
 import hashlib
 import itertools
 import json
 import re
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -110,7 +109,11 @@ def read_message(text: str | bytes | None, request_hash: str | None = None) -> S
         raise WireError("ResultTooLarge", f"the termination message has {len(body)} characters")
     document = _message_json(body)
     if document.get("v") == "PPE1":
-        raise AgentRefused(_refusal(document))
+        try:
+            refusal = Refusal.model_validate(document)
+        except ValidationError as error:
+            raise WireError("ResultDamaged", f"the agent's refusal is not valid: {first_wrong(error)}") from None
+        raise AgentRefused(refusal)
     if document.get("v") != "PPS1":
         raise WireError("ResultForeign", "the termination message is not of this agent, or of a newer version")
     try:
@@ -179,13 +182,6 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
-def _refusal(document: dict[str, Any]) -> Refusal:
-    try:
-        return Refusal.model_validate(document)
-    except ValidationError as error:
-        raise WireError("ResultDamaged", f"the agent's refusal is not valid: {first_wrong(error)}") from None
-
-
 def _matching(text: str, detail: Detail) -> bytes:
     """The gzip whose digest is right, put together from the lines of the log."""
     size = 4 * -(-detail.bytes // 3)
@@ -199,28 +195,25 @@ def _matching(text: str, detail: Detail) -> bytes:
         raise WireError("ResultTruncated", f"{len(missing)} of {detail.lines} lines are missing, first {missing[0]}")
     choices = itertools.product(*(candidates[index] for index in sorted(candidates)))
     for choice in itertools.islice(choices, COMBINATIONS_MAX):
-        packed = _decoded("".join(choice))
-        if packed is not None and hashlib.sha256(packed).hexdigest() == detail.sha256:
-            return packed
+        with contextlib.suppress(ValueError):  # no base64
+            packed = base64.b64decode("".join(choice), validate=True)
+            if hashlib.sha256(packed).hexdigest() == detail.sha256:
+                return packed
     raise WireError("ResultDigestMismatch", "the lines of the result do not have the digest that the summary names")
 
 
 def _candidates(text: str, lines: int, size: int) -> dict[int, list[str]]:
     """By line number the distinct payloads of the right length: at most the first three."""
     by_number: dict[int, list[str]] = {}
-    for index, start in _starts(text, lines):
-        payload = _payload(text, start, min(PAYLOAD, size - (index - 1) * PAYLOAD))
+    for line in _LINE.finditer(text):
+        index = int(line[1])
+        if int(line[2]) != lines or index > lines:
+            continue
+        payload = _payload(text, line.end(), min(PAYLOAD, size - (index - 1) * PAYLOAD))
         seen = by_number.setdefault(index, []) if payload else []
         if payload and payload not in seen and len(seen) < 3:
             seen.append(payload)
     return by_number
-
-
-def _starts(text: str, lines: int) -> Iterator[tuple[int, int]]:
-    for match in _LINE.finditer(text):
-        index = int(match[1])
-        if int(match[2]) == lines and index <= lines:
-            yield index, match.end()
 
 
 def _payload(text: str, start: int, length: int) -> str | None:
@@ -237,13 +230,6 @@ def _payload(text: str, start: int, length: int) -> str | None:
             if rest and len(head) + len(rest[0]) == length:
                 return head + rest[0]
     return None
-
-
-def _decoded(payload: str) -> bytes | None:
-    try:
-        return base64.b64decode(payload, validate=True)
-    except (binascii.Error, ValueError):
-        return None
 
 
 def unpacked(packed: bytes) -> bytes:
