@@ -17,6 +17,7 @@ N1 = f'{POOL},node="n1",workload="w"'
 RECIPE = f'{POOL},workload="w",recipe="mxfp8"'
 ALIKE = 'workload_hash="h1",scope="all",data="measured"'
 LEVEL = f"precision_pool_training_level_tokens_per_second{{{RECIPE},{ALIKE}}}"
+POOL_INFO = f'precision_pool_info{{{POOL},nodes_of="ml/nightly"}}'
 ALIVE = {
     "precision_exporter_build_info": "1x100000",
     "precision_exporter_shards": "1x100000",
@@ -30,8 +31,8 @@ MEASURED = {f"precision_node_last_success_timestamp_seconds{{{N1}}}": "0x1000"}
 OF_PROFILE = {"profile_namespace": "ml", "profile": "nightly"}
 IN_POOL = {**OF_PROFILE, "pool": "gb200"}
 NODE = {**IN_POOL, "node": "n1"}
-HARDWARE = {"pool": "gb200"}
-HOST = {**HARDWARE, "node": "n1"}
+HARDWARE = {"pool": "gb200", "nodes_of": "ml/nightly"}
+HOST = {"pool": "gb200", "node": "n1"}
 """Of alerts that stand for all profiles."""
 INSTALLED = {"namespace": TARGET["namespace"]}
 
@@ -127,4 +128,4 @@ def of_node(family: str, labels: str = "") -> str:
 
 def medians(values: str, of: str = "24x500") -> dict[str, str]:
     """A pool's level, and how many nodes there are."""
-    return {LEVEL: values, f'precision_pool_nodes{{{POOL},phase="fresh"}}': of}
+    return {LEVEL: values, f'precision_pool_nodes{{{POOL},phase="fresh"}}': of, POOL_INFO: "1x500"}

@@ -36,7 +36,7 @@ LAST_LIST = "precision_exporter_last_list_timestamp_seconds"
 """What grows with time in an exporter that is well."""
 STEP = "30m"
 """Distance of the samples of long tests."""
-NAMED = "alertname, cluster, node, pool, nvlink_domain, driver, profile, path, reason, kind, program"
+NAMED = "alertname, cluster, node, pool, nvlink_domain, driver, profile, nodes_of, path, reason, kind, program"
 """Labels that tell one alert from another."""
 
 

@@ -55,6 +55,7 @@ class Node:
         """Its NodePrecisionReport."""
         hot = {"throttledShare": "0.4", "throttleReason": "hardware_thermal"} if self.throttled else {}
         row = recipe_row("bf16", 1.0, verdict="verified", tokensPerSecond=f"{95_000 * self.rate:.1f}", **hot)
+        row["tokensPerJoule"] = f"{19.5 * self.rate:.3f}"
         made = report_status([row], provenance=self.data, finishedAt=text_of(self.at), workloadHash=self.workload_hash)
         made["software"]["driver"], made["data"] = self.driver, self.data
         if self.data == "measured":

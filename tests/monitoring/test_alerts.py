@@ -26,6 +26,7 @@ from tests.monitoring.cases import (
     NODE,
     OF_PROFILE,
     POOL,
+    POOL_INFO,
     PROFILE,
     RECIPE,
     Case,
@@ -99,7 +100,8 @@ LIMIT_OF, GONE = "precision_node_gpu_power_limit_watts", of_node("precision_node
 
 def limits(count: int, values: str) -> dict[str, str]:
     """The power limit of a pool's nodes, and of n1 beside them."""
-    return many(count, lambda node: {f"{LIMIT_OF}{{{node}}}": "1200x420"}) | {of_node(LIMIT_OF): values}
+    others = many(count, lambda node: {f"{LIMIT_OF}{{{node}}}": "1200x420", RESULT.replace(N1, node): "0x420"})
+    return others | {of_node(LIMIT_OF): values}
 
 
 def slow_nodes(last: str) -> dict[str, str]:
@@ -142,11 +144,21 @@ def hours(*pools: list[Node], profiles: str = "nightly", level: Level = "node") 
     return {row["series"]: row["values"] for row in rows if "exporter" not in row["series"]}
 
 
-ON_POOL = {"pool": "NVIDIA-GB200"}
-HOT_POOL = OF_PROFILE | ON_POOL
+ON_GB200 = {"pool": "NVIDIA-GB200"}
+ON_POOL = ON_GB200 | {"nodes_of": "ml/nightly"}
+HOT_POOL = OF_PROFILE | ON_GB200
 MANY_HOT, HOT_ONES = {"alertname": "PrecisionManyNodes", **HOT_POOL}, {"alertname": "PrecisionPoolThrottled", **ON_POOL}
+OTHER_HALL = HOT_ONES | {"nodes_of": "ml/moe"}
 FAR, THROTTLES = "PrecisionPoolFarBelowBest", "PrecisionThrottledInProfile"
 OTHERS_HOT = {s.replace("nightly", "moe").replace('"n', '"m'): v for s, v in hot(24, 0, 20, 20).items()}
+
+
+def in_moe(series: Mapping[str, str]) -> dict[str, str]:
+    """The same of another profile of the same nodes."""
+    return {s.replace('profile="nightly"', 'profile="moe"'): v for s, v in series.items()}
+
+
+SLOW_FIVE = [Node(f"s{n}", 0, 0.8) for n in range(2, 5)] + pool(0, 19) + [Node(f"s{n}", 0, 0.8) for n in range(2)]
 LISTS = last_lists(1)[:500]
 INFO = of_node("precision_node_info", 'data="simulated",nvlink_domain="d.9"')
 FALLEN = many(5, lambda node: {s.replace(N1, node): "1x300" for s in (verdict("fallback"), INFO, RESULT)})
@@ -392,10 +404,10 @@ CLEARING = (
     ),
     Case(
         "PrecisionPoolThrottled",
-        {HEAT: "1x60 0.6x59 1x200", SIMULATED: "100x320"},
+        {HEAT: "1x60 0.6x59 1x200", SIMULATED: "100x320", POOL_INFO: "1x320"},
         (50, 85, 145, 180),
         (95, 115),
-        {"pool": "gb200", "data": "simulated"},
+        HARDWARE | {"data": "simulated"},
     ),
     Case(
         "PrecisionExporterNearLimit",
@@ -478,7 +490,7 @@ REVIEWED = {
     ),
 }
 LONG_HOT = Case(
-    "PrecisionThrottledInProfile", hot(24, 0, 3, 8), (50,), (80, 115, 145), ON_POOL, each_of=("n0", "n1", "n2")
+    "PrecisionThrottledInProfile", hot(24, 0, 3, 8), (50,), (80, 115, 145), ON_GB200, each_of=("n0", "n1", "n2")
 )
 GONE_AND_BACK = "1x60 _x10 1x120"
 TURNED_OFF_TOO_SOON = {
@@ -700,25 +712,49 @@ AS_PROMETHEUS_SEES_IT = {
     ),
     "cooling that fails, as two profiles see it at different hours": Case(
         "PrecisionPoolThrottled",
-        hot(24, 0, 12, 12, 12) | {s.replace("nightly", "moe"): v for s, v in hot(24, 0, 0, 3, 12).items()},
+        hot(24, 0, 12, 12, 12) | in_moe(hot(24, 0, 0, 3, 12)),
         (50,),
         (*range(100, 240, 6),),
         ON_POOL,
     ),
+    "five slow nodes, of which another profile measures three": Case(
+        "PrecisionManyNodes", hours(*[SLOW_FIVE] * 3) | in_moe(hours(*[SLOW_FIVE[:12]] * 3)), (5,), (75, 150), HOT_POOL
+    ),
+    "a driver that is slower at equal power": Case(
+        FAR, hours(pool(0, 24), *[pool(0, 24, cool=0.8, driver="590.10")] * 3), (50,), (110, 230), ON_POOL
+    ),
+    "another hall, whose cooling fails while the first is hot": Case(
+        "PrecisionPoolThrottled", hot(24, 0, 20, 20) | OTHERS_HOT, (50,), (110, 150), ON_POOL, beside=OTHER_HALL
+    ),
+    "a throttled node of a pool that is hot in a simulation alone": Case(
+        THROTTLES,
+        hot(24, 0, 20, 20) | in_moe(hours(*[pool(1, 24, data="measured")] * 3)),
+        (5,),
+        (110, 150),
+        ON_GB200 | {"node": "n0"},
+        beside=HOT_ONES,
+    ),
+    "a wanted limit of four measured nodes, beside simulated ones of another": Case(
+        "PrecisionPowerLimitLow",
+        limits(44, "1000x420")
+        | many(4, lambda node: {f"{LIMIT_OF}{{{node}}}": "1000x420"})
+        | {INFO.replace('"n1"', f'"n{n}"'): "1x420" for n in range(4, 44)},
+        (1490, 1900),
+        step=5,
+    ),
     "five nodes of another power limit": Case(
         "PrecisionManyNodes",
-        many(55, lambda node: {f"{LIMIT_OF}{{{node}}}": "1200x420"})
-        | many(5, lambda node: {f"{LIMIT_OF}{{{node}}}": "900x420", RESULT.replace(N1, node): "0x420"}),
+        limits(55, "900x420") | many(5, lambda node: {f"{LIMIT_OF}{{{node}}}": "900x420"}),
         (100, 1400),
         (1550, 2000),
         IN_POOL | {"fault": "limited", "owner": "hardware"},
         step=5,
     ),
     "a throttled node beside the hot pool of another profile": Case(
-        THROTTLES, hot(12, 0, 1, 1) | OTHERS_HOT, (50,), (110, 150), ON_POOL | {"node": "n0"}, beside=HOT_ONES
+        THROTTLES, hot(12, 0, 1, 1) | OTHERS_HOT, (50,), (110, 150), ON_GB200 | {"node": "n0"}, beside=OTHER_HALL
     ),
     "a pool of another profile, which gets slower": Case(
-        FAR, hours(pool(0, 3), *[pool(0, 3, cool=0.75)] * 2) | OTHERS_HOT, (50,), (110, 150), ON_POOL, beside=HOT_ONES
+        FAR, hours(pool(0, 3), *[pool(0, 3, cool=0.75)] * 2) | OTHERS_HOT, (50,), (110, 150), ON_POOL, beside=OTHER_HALL
     ),
     "a slow node that was throttled for a moment": Case(
         "PrecisionNodeSlow", {**SLOW_RATE, SLOW: "1x100", THROTTLED: "0.002x100"}, (5,), (20, 90), HOST
@@ -760,7 +796,7 @@ AS_PROMETHEUS_SEES_IT = {
         hours(*[[Node("m", 0, 0.7, data="measured"), *pool(0, 10, data="measured"), *pool(0, 19, cool=0.8)[10:]]] * 2),
         (5,),
         (20, 110),
-        ON_POOL | {"node": "m"},
+        ON_GB200 | {"node": "m"},
     ),
     "simulated nodes of a newer driver, which take more energy": Case(
         "PrecisionEnergyRegression",
@@ -775,10 +811,14 @@ AS_PROMETHEUS_SEES_IT = {
         hours(*[[Node("m", 0, 0.8), *pool(0, 12)]] * 2, profiles="a b c"),
         (5,),
         (20, 110),
-        ON_POOL | {"node": "m"},
+        ON_GB200 | {"node": "m"},
     ),
     "a pool that gets slower, as three profiles see it": Case(
-        FAR, hours(pool(0, 24), *[pool(0, 24, cool=0.8)] * 2, profiles="a b c"), (50,), (110, 170), ON_POOL
+        FAR,
+        hours(pool(0, 24), *[pool(0, 24, cool=0.8)] * 2, profiles="a b c"),
+        (50,),
+        (110, 170),
+        ON_POOL | {"nodes_of": "ml/a"},
     ),
     **{
         f"cooling that fails on {count} of 24, at metrics level pool": Case(

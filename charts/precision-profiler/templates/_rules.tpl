@@ -10,7 +10,7 @@ data here, and are never evaluated. */ -}}
 {{- $unsaid := list -}}
 {{- range .file.groups -}}
 {{- range .rules -}}
-{{- if eq (toString (get (get $.rules.alerts (.alert | default "") | default dict) "enabled")) "false" }}{{ $unsaid = append (append $unsaid .expr) (regexReplaceAll "^m(?:ax|in) by [^)]*\\) \\(|\\)$| unless .*" .expr "") }}{{ end -}}
+{{- if eq (toString (get (get $.rules.alerts (.alert | default "") | default dict) "enabled")) "false" }}{{ $unsaid = append (append $unsaid .expr) (regexReplaceAll "^m(?:ax|in) by [^)]*\\) \\(+|\\)$|\\) \\* .*| unless .*" .expr "") }}{{ end -}}
 {{- end -}}
 {{- end -}}
 {{- $groups := list -}}

@@ -80,8 +80,9 @@ class OwnMetrics:
         )
         self.last_list = gauge(
             "precision_exporter_last_list_timestamp_seconds",
-            "When all that is watched was last listed completely, seconds since 1970.",
+            "When all that is watched was last listed completely, or else the start, seconds since 1970.",
         )
+        self.last_list.set_to_current_time()
 
     def follow(self, states: Mapping[WatchTarget, WatchState]) -> None:
         """Show with each scrape which kinds may not be read where."""

@@ -38,7 +38,6 @@ class Watching(WatchLoop):
         super().__init__(cluster, targets, _log, list_seconds)
         self._store = store
         self._own = own_metrics
-        own_metrics.last_list.set(time.time())
         self._list_times: dict[WatchTarget, float] = {}
         self._refused_since: dict[WatchTarget, float] = {}
 

@@ -21,7 +21,12 @@ from precision_operator.monitoring.alert import (
 _NOT_ACCEPTED = 'precision:node_told{fault="not_accepted"}'
 _GPU = f"topk by ({rules.NODE}) (1, {rules.once('precision_node_failing_gpu_info')})"
 _DRIFTED = rules.newest(rules.matched("precision_node_accepted", reason="ReferenceDrifted"))
-_ENERGY = f"min by ({rules.POOL}, driver, data) (precision:pool_driver_energy_ratio) < {rules.ENERGY_BELOW}"
+_ENERGY = (
+    f"min by ({rules.POOL}, driver, data) (precision:pool_driver_energy_ratio unless "
+    f"on({rules.RECIPE}, workload_hash, scope, data) precision:pool_degradation_ratio < {rules.DEGRADED_BELOW}) "
+    f"< {rules.ENERGY_BELOW}"
+)
+_NODES_OF = "{{ with $labels.nodes_of }} (nodes of {{ . }}){{ end }}"
 _DOMAIN = "{{ with $labels.nvlink_domain }} in NVLink domain {{ . }}{{ end }}"
 _WORST = f"precision:pool_degradation_ratio:worst[{rules.MOSTLY}]"
 _FAR = f"quantile_over_time(0.75, {_WORST})"
@@ -41,8 +46,15 @@ _ELSEWHERE = (
 
 def _once_a_node(worst: str, fault: str) -> str:
     """What a node has, whatever profiles measure it: the `worst` (min or max) of their figures."""
-    labels = f"{rules.HARDWARE}, node, nvlink_domain, data, fault"
-    return f"{worst} by ({labels}) ({rules.matched('precision:node_told', fault=fault)})"
+    labels = f"{rules.HARDWARE}, node, data, fault"
+    told = f"{worst} by ({labels}, nvlink_domain) ({rules.matched('precision:node_told', fault=fault)})"
+    return f"topk by ({labels}) (1, {told})"
+
+
+def _once_a_pool(expr: str) -> str:
+    """The least of what a pool has, once for all profiles that share nodes of it."""
+    of = "group_left(nodes_of) precision:pool_info"
+    return f"min by ({rules.HARDWARE}, data, nodes_of) (({expr}) * on({rules.POOL}) {of})"
 
 
 FLEET_ALERTS: tuple[Alert, ...] = (
@@ -70,14 +82,14 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         f"The newest nodes of {PROFILE_NAME}{CLUSTER_NAME} lie together so far from its reference that it tells of "
         "another time, or of a slow rack. Nodes are neither passed nor failed by it.",
     ),
-    # Pools: once for all profiles that measure them. At different hours these tell of one cause.
+    # Pools: once for all profiles that share nodes. At different hours these tell of one cause.
     *(
         Alert(
             name,
-            f"min by ({rules.HARDWARE}, data) (({expr}) and precision:pool_degradation_ratio:worst)",
+            _once_a_pool(f"({expr}) and precision:pool_degradation_ratio:worst"),
             f"Pool {{{{ $labels.pool }}}} trains at {SHARE} of its best of 7 days{MADE_UP}",
-            f"{POOL_NAME}: in at least one recipe the median node gives {SHARE} of the best median of the last 7 days."
-            f"{further}{PROVENANCE}",
+            f"{POOL_NAME}{_NODES_OF}: in at least one recipe the median node gives {SHARE} of the best median of the "
+            f"last 7 days.{further}{PROVENANCE}",
             asks="30m",
             severity=severity,
         )
@@ -85,9 +97,9 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionPoolThrottled",
-        f"min by ({rules.HARDWARE}, data) (precision:pool_throttled_ratio:lasting)",
+        _once_a_pool("precision:pool_throttled_ratio:lasting"),
         f"More than a quarter of pool {{{{ $labels.pool }}}} is throttled to {SHARE}{MADE_UP}",
-        f"{POOL_NAME}: more than a quarter of its nodes, three or more, are throttled, and give {SHARE} of the "
+        f"{POOL_NAME}{_NODES_OF}: more than a quarter, three or more, are throttled, and give {SHARE} of the "
         f"others, or of its best of 7 days. So many at once share their cooling or their power feed.{PROVENANCE}",
         owner="facility",
         asks="30m",

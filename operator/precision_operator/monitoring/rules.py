@@ -127,6 +127,11 @@ POOLS: tuple[Recording, ...] = (
     _mirror("pool_nodes"),
     _mirror("pool_marked_nodes", over=""),
     _mirror("pool_data_nodes"),
+    Recording(
+        # One for each pool of a profile, also while it changes.
+        "precision:pool_info",
+        f"topk by ({POOL}) (1, {once('precision_pool_info', over='')} or on({POOL}) {newest('precision:pool_info')})",
+    ),
     Recording("precision:pool_tokens_per_second:median", once("precision_pool_training_reference_tokens_per_second")),
     Recording("precision:pool_tokens_per_second_per_gpu", f"{_seen('total_tokens_per_second')} / {_seen('gpus')}"),
     Recording("precision:pool_power_watts:sum", _seen("power_watts")),
@@ -262,8 +267,10 @@ _THERE = (
 )
 """1 for each node that is there and has a result; provenance and NVLink domain as labels where the report has them."""
 _THROTTLED = newest("precision_node_throttled_ratio")
-_LIMIT = f"max by ({NODE}) ({newest('precision_node_gpu_power_limit_watts')})"
-_LIMIT_THERE = f"{_LIMIT} unless on({NODE}) {newest(_GONE)}"
+_LIMIT = (
+    f"max by ({NODE}) ({newest('precision_node_gpu_power_limit_watts')}) "
+    f"* on({NODE}) group_left(data) precision:node_there"
+)
 
 
 def _finding(fault: str, expr: str) -> Recording:
@@ -272,6 +279,7 @@ def _finding(fault: str, expr: str) -> Recording:
 
 
 NODES: tuple[Recording, ...] = (
+    Recording("precision:node_there", _THERE),
     _finding("slow", _SLOW),
     _finding(
         "fallback", f"count by ({NODE}) ({once(matched('precision_node_verification', verdict='fallback'))} == 1)"
@@ -295,8 +303,8 @@ NODES: tuple[Recording, ...] = (
     _finding(
         # Below nine tenths of a pool of five or more: nobody is compared with a node of another limit.
         "limited",
-        f"{_LIMIT} < on({POOL}) group_left() (0.99 * quantile by ({POOL}) (0.1, {_LIMIT_THERE}) and on({POOL}) "
-        f"count by ({POOL}) ({_LIMIT_THERE}) >= 5)",
+        f"{_LIMIT} < on({POOL}, data) group_left() (0.99 * quantile by ({POOL}, data) (0.1, {_LIMIT}) "
+        f"and on({POOL}, data) count by ({POOL}, data) ({_LIMIT}) >= 5)",
     ),
     Recording(
         # By the reason of the first failure: the alert of a node whose reasons alternate goes on.
@@ -304,7 +312,6 @@ NODES: tuple[Recording, ...] = (
         f"{newest('precision:node_failed')} and on({NODE}) {newest('precision_node_failed')} "
         f"or on({NODE}) topk by ({NODE}) (1, max by ({NODE}, reason) ({newest('precision_node_failed')}))",
     ),
-    Recording("precision:node_there", _THERE),
     Recording(
         # A health counter fails a node without a result, too.
         "precision:node_fault",
@@ -370,9 +377,11 @@ HISTORY: tuple[Recording, ...] = (
 )
 
 _QUARANTINED = newest("precision_node_quarantined")
-_MANY = "precision:pool_fault_nodes"
+_MANY, _MANY_NODES = "precision:pool_fault_nodes", "precision:pool_many_nodes"
 _TOLD = newest("precision:node_story", "11m")
-_LIMITED = matched("precision:node_fault", fault="limited")
+_LIMITED, _HOT_NODE = (matched("precision:node_fault", fault=fault) for fault in ("limited", "throttled"))
+_OF_MANY = f"unless on({CLUSTER}, node, fault, data) (precision:node_story and on({POOL}, fault, data) {_MANY_NODES}"
+"""Not where another alert stands for the node, in any profile."""
 
 STORIES: tuple[Recording, ...] = (
     Recording(
@@ -386,8 +395,8 @@ STORIES: tuple[Recording, ...] = (
         "precision:node_story",
         f'precision:node_fault{{fault=~"fallback|diverged|not_accepted"}} or {_LIMITED} and '
         f"last_over_time({_LIMITED}[3h] offset 12h) and last_over_time({_LIMITED}[3h] offset 1d) "
-        f'or (precision:node_fault{{fault="throttled"}} unless on({CLUSTER}, node) '
-        f"(precision:node_there and on({POOL}) precision:pool_throttled_ratio:lasting) "
+        f"or ({_HOT_NODE} unless on({CLUSTER}, node, data) "
+        f"({_HOT_NODE} and on({POOL}, data) precision:pool_throttled_ratio:lasting) "
         f'or precision:node_fault{{fault="slow"}} unless on({NODE}) '
         'precision:node_fault{fault=~"fallback|not_accepted|throttled"} '
         f'or (label_replace(precision:node_failed unless on({NODE}) {_QUARANTINED}, "fault", "failed", "", "") '
@@ -409,11 +418,9 @@ STORIES: tuple[Recording, ...] = (
     Recording(
         # Where one alert is to stand for many, theirs begin no more; what a node had goes on until what follows fires.
         "precision:node_told",
-        f"{_TOLD} and on({NODE}) precision:node_story and on({NODE}, fault) ({_TOLD} unless on({POOL}, fault, data) "
-        f"precision:pool_many_nodes unless on({CLUSTER}, node, fault) label_replace(precision:node_there "
-        f'and on({POOL}) precision:pool_throttled_ratio < {FAR_BELOW}, "fault", "throttled", "", "") '
-        f"or {newest('precision:node_told')} "
-        f"unless on({POOL}, fault, data) precision:pool_many_nodes:lasting)",
+        f"{_TOLD} and on({NODE}) precision:node_story and on({NODE}, fault) ({_TOLD} {_OF_MANY}) "
+        f"unless on({CLUSTER}, node, fault, data) ({_HOT_NODE} and on({POOL}, data) "
+        f"precision:pool_throttled_ratio < {FAR_BELOW}) or {newest('precision:node_told')} {_OF_MANY}:lasting))",
     ),
 )
 

@@ -324,6 +324,13 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         _throttled,
     ),
     Family(
+        "precision_pool_info",
+        "Always 1. nodes_of is the first, by name, of the profiles that measure nodes of this one in the pool, be it "
+        "through others: alerts of a pool are one for these.",
+        (*POOL_OF, "nodes_of"),
+        lambda pool: iter([((*pool.labels, pool.nodes_of), 1.0)]),
+    ),
+    Family(
         "precision_pool_slow_below_ratio",
         "A node below this share of the median of its kind is judged slow: 1 - thresholds.slowNodePercent / 100 of the "
         "profile. Where a pool's nodes differ by more than that among themselves, the limit is lower.",

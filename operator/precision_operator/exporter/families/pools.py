@@ -31,6 +31,8 @@ class PoolNodes:
     """The profile's threshold for slow nodes."""
     peers: Peers
     """All that may be compared, of all namespaces."""
+    nodes_of: str = ""
+    """The first, by name, of the profiles that share nodes of the pool with this one, be it through others."""
     gemms: Mapping[str, tuple[GemmTime, ...]] = field(default_factory=dict)
     """By node: the GEMM times of those whose full results were read."""
     figures: GroupedValues = field(default_factory=lambda: NONE, repr=False)
@@ -64,6 +66,7 @@ class PoolNodes:
         return [result for result in results if result.stale != GONE]
 
 
+PoolKey = tuple[str, str, str]
 KnownPools = Mapping[tuple[str, ...], PoolNodes]
 Percents = Mapping[tuple[str, ...], float]
 Gemms = Mapping[tuple[str, ...], tuple[GemmTime, ...]]
@@ -80,30 +83,45 @@ def pools(
     results = tuple(results)
     members = grouped(((result.namespace, result.profile, result.pool), result) for result in results)
     peers = Peers(results, next((pool.peers for pool in before.values()), None))
-    return tuple(_pool(key, tuple(members[key]), percents, gemms, peers, before.get(key)) for key in sorted(members))
+    of = _nodes_of(results)
+    return tuple(
+        _pool(key, tuple(members[key]), percents, gemms, peers, before.get(key), of[key]) for key in sorted(of)
+    )
+
+
+def _nodes_of(results: Iterable[Reading]) -> Mapping[PoolKey, str]:
+    """By pool of a profile: the first that shares nodes with it; by name alone, so that it seldom changes."""
+    there = ((it.node if it.stale != GONE else f"{it.namespace}/{it.profile}", it) for it in results)
+    nodes = grouped(((it.pool, node), (it.namespace, it.profile, it.pool)) for node, it in there)
+    sharing: dict[PoolKey, frozenset[PoolKey]] = {}
+    for keys in set(map(frozenset, nodes.values())):
+        merged = keys.union(*(sharing.get(key, ()) for key in keys))
+        sharing |= dict.fromkeys(merged, merged)
+    return {key: "/".join(min(keys)[:2]) for key, keys in sharing.items()}
 
 
 def _pool(
-    key: tuple[str, str, str],
+    key: PoolKey,
     results: tuple[Reading, ...],
     percents: Percents,
     every: Gemms,
     peers: Peers,
     before: PoolNodes | None,
+    nodes_of: str,
 ) -> PoolNodes:
     percent = percents.get(key[:2], float(Thresholds().slow_node_percent))
     node_times = {result.node: every.get((*key[:2], result.node)) for result in results} if every else {}
     gemms = {node: times for node, times in node_times.items() if times}
     if before is None:
-        return PoolNodes(*key, results, percent, peers, gemms, updated(NONE, (), results))
-    if (before.percent, before.gemms) == (percent, gemms) and same(before.results, results):
+        return PoolNodes(*key, results, percent, peers, nodes_of, gemms, updated(NONE, (), results))
+    if (before.percent, before.nodes_of, before.gemms) == (percent, nodes_of, gemms) and same(before.results, results):
         keys = {result.peers for result in results}
         if all(before.peers.groups.get(key) is peers.groups.get(key) for key in keys):
             return before
     old, now = set(map(id, before.results)), set(map(id, results))
     gone = [result for result in before.results if id(result) not in now]
     come = [result for result in results if id(result) not in old]
-    return PoolNodes(*key, results, percent, peers, gemms, updated(before.figures, gone, come))
+    return PoolNodes(*key, results, percent, peers, nodes_of, gemms, updated(before.figures, gone, come))
 
 
 def same(before: Sequence[object], now: Sequence[object]) -> bool:
