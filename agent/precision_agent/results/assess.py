@@ -74,6 +74,13 @@ class RecipeEvidence:
     notes: tuple[str, ...] = ()
 
 
+SEEN = (
+    *("gradient_quantization_share", "kernel_time_share", "kernel_profiles"),
+    *("clocks", "memory", "model_memory", "loss", "listed"),
+)
+"""Evidence that a result has as it is, under the same name."""
+
+
 def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> RecipeResult:
     """All that the samples and the evidence say of one recipe; what it means comes after all recipes are known."""
     probe = evidence.probe
@@ -103,20 +110,13 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         quantization_tax_interval=_interval(taxes),
         quantization_tax_most=fmean(most) if taxes and fmean(most) - fmean(taxes) >= TAX_TOLD else None,
         quantization_tax_load=evidence.tax_load if taxes else None,
-        gradient_quantization_share=evidence.gradient_quantization_share,
         cpu_bound=_cpu_bound(variant, run, evidence.kernel_time_share),
-        kernel_time_share=evidence.kernel_time_share,
-        kernel_profiles=evidence.kernel_profiles,
         training=training,
         throttle=evidence.held_back.shares,
         throttled=evidence.held_back.marked,
-        clocks=evidence.clocks,
-        memory=evidence.memory,
-        model_memory=evidence.model_memory,
-        loss=evidence.loss,
         last_layers_bf16=run.kept_by(variant) if run.workload.model and variant.recipe in KEEPING else None,
-        listed=evidence.listed,
         notes=(*disagreements(gemms), *evidence.notes)[:MOST_NOTES],
+        **{name: getattr(evidence, name) for name in SEEN},
     )
 
 
@@ -261,13 +261,7 @@ def _gemm(variant: Variant, case: GemmCase, run: Measured, evidence: RecipeEvide
         seconds = stats.widened(stats.mean_interval(values), run.repeats.get((variant.label, case), ()))
         timed = {"seconds": seconds, "execution": fact and fact.execution}
     return GemmResult(
-        name=case.name,
-        pass_=case.pass_,
-        m=case.m,
-        k=case.k,
-        n=case.n,
-        count=case.count,
-        mode=case.mode,
+        **{name: getattr(case, name) for name in ("name", "pass_", "m", "k", "n", "count", "mode")},
         grouped=evidence.grouped.get(case),
         own_call_seconds=_interval(own_calls) if case.mode == "prequantized" else None,
         **timed,

@@ -7,6 +7,7 @@ Loss runs come after all timed windows: of every recipe, one seed after the othe
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Protocol
@@ -133,10 +134,7 @@ def _profiles(asked: Looking) -> dict[LoadKey, LoadProfiles]:
         for load in LOADS
         if (variant.label, load) in samples.loads
     ]
-
-    def report(done: float) -> None:
-        asked.report_progress("profile", done)
-
+    report = partial(asked.report_progress, "profile")
     return profile_loads(asked.devices, loads, asked.recorded, asked.stops.everything, report, asked.trace, asked.leads)
 
 
@@ -298,9 +296,7 @@ def losses_of(asked: Looking) -> dict[str, Loss]:
 
 def _runs(tracks: Tracks, seeds: Sequence[int], chain: Source, vocab_size: int) -> list[LossRun] | Failure:
     failed = next((track for track in tracks if isinstance(track, Failure)), None)
-    if failed:
-        return failed
-    return [
+    return failed or [
         loss_run(seed, chain, vocab_size, _rounded(track.loss), _rounded(track.gradient_norm))
         for seed, track in zip(seeds, tracks, strict=False)
         if isinstance(track, LossTrack)

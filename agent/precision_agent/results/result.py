@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from precision_agent.cases import BF16, Variant
 from precision_agent.method.full_depth import other_windows
@@ -68,24 +69,12 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
     made = (recipe_result(variant, run, _evidence(variant, facts, powers)) for variant in variants)
     recipes = with_meanings(tuple(made), run)
     request, workload, formula = facts.asked, run.workload, run.workload.formula
-    started, variables = timestamp(facts.started_at), facts.machine.environment
+    variables = facts.machine.environment
+    basis = basis_of(request, facts.backend, facts.machine, facts.provenance, facts.started_at, finished_at)
     plain = sorted(name for name in variables if len(name) <= 64 and re.fullmatch(PLAIN, name))
     return MeasurementResult(
-        run=request.run,
-        request_hash=request_hash(request),
-        node=request.node.name,
-        attempt=request.attempt,
-        backend=facts.backend,
-        provenance=facts.provenance.kind,
-        sources=facts.provenance.sources,
-        simulated=facts.provenance.simulated,
+        **basis,
         partial=run.samples.ended,
-        product=facts.machine.product,
-        gpus=facts.machine.gpus,
-        software=facts.machine.software,
-        started_at=started,
-        finished_at=timestamp(finished_at),
-        duration_seconds=round(max(0.0, finished_at - facts.started_at), 3),
         phase_seconds=_phase_seconds(facts.phases, finished_at),
         workload_name=workload.name,
         workload_hash=workload.hash,
@@ -98,7 +87,7 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
         environment={name: variables[name][:1024] for name in plain[:32]},
         steadiness=facts.steadiness,
         sensor=facts.sensing.sensor,
-        power_trace=power_windows.power_trace(facts.recordings.gpus, started, facts.began),
+        power_trace=power_windows.power_trace(facts.recordings.gpus, basis["started_at"], facts.began),
         noise_floor=stats.noise_floor(run.control),
         control_ratio=run.control,
         device_memory=power_windows.device_memory(
@@ -111,6 +100,28 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
         recipes=recipes,
         recommendation=recommend(recipes, run.control, facts.provenance.kind, request.baseline),
     )
+
+
+def basis_of(
+    asked: MeasurementRequest, backend: str, machine: Machine, origin: ResultProvenance, started: float, finished: float
+) -> dict[str, Any]:
+    """Fields of every result, whichever method: whose it is, of which machine, and when (seconds since 1970)."""
+    return {
+        "run": asked.run,
+        "request_hash": request_hash(asked),
+        "node": asked.node.name,
+        "attempt": asked.attempt,
+        "backend": backend,
+        "provenance": origin.kind,
+        "sources": origin.sources,
+        "simulated": origin.simulated,
+        "product": machine.product,
+        "gpus": machine.gpus,
+        "software": machine.software,
+        "started_at": timestamp(started),
+        "finished_at": timestamp(finished),
+        "duration_seconds": round(max(0.0, finished - started), 3),
+    }
 
 
 def _phase_seconds(phases: Sequence[tuple[str, float]], finished_at: float) -> dict[str, float]:
