@@ -164,22 +164,19 @@ def _described(context: typer.Context, here: bool) -> bool:
 
     Refusal InvalidRequest where a request says that, too: one of the two would be ignored in silence.
     """
-    options = [name for name in ONLY_LOCAL if _is_given(context, name)]
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    on_line = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    options = [name for name in ONLY_LOCAL if name in on_line]
     planned = [name for name in PLANNED if name in options]
     if planned and not context.params["plan"] and context.params["backend"] != "replay":
         message = "only with --plan or --backend replay; a box is measured with the GPUs that it has"
         raise Refusal(INVALID_REQUEST, f"{' and '.join(map(_option, planned))}: {message}")
-    if _is_given(context, "request") and (here or options):
+    if "request" in on_line and (here or options):
         raise Refusal(INVALID_REQUEST, f"--request and {'--local' if here else _option(options[0])}: keep one of them")
     if options and not here and not context.params["plan"]:
         named = ", ".join(map(_option, options))
         raise Refusal(INVALID_REQUEST, f"{named}: without --local a request says it; add --local to measure this box")
     return bool(options)
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _option(name: str) -> str:

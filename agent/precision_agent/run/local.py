@@ -179,6 +179,10 @@ def check(asked: Asked, device: str) -> None:
     local_request(asked, Box(CPU, 1, CPU_RECIPES) if device == "cpu" else ANY_GPU, "local", "local")
 
 
+SAME_NAME = ("baseline", "last_layers_bf16", "weight_gradients", "may_halve_micro_batch")
+"""Fields that a request takes as they were asked for."""
+
+
 def local_request(asked: Asked, machine: Box, node: str, run: str) -> MeasurementRequest:
     """The request for this box; Refusal InvalidRequest for what can't be measured, with the next step."""
     cpu = machine.product == CPU
@@ -194,13 +198,10 @@ def local_request(asked: Asked, machine: Box, node: str, run: str) -> Measuremen
                 "workload": workload,
                 "recipes": asked.recipes or machine.recipes,
                 "listed": bool(asked.recipes),
-                "baseline": asked.baseline,
                 "recipe_scope": asked.scope,
-                "last_layers_bf16": asked.last_layers_bf16,
                 "gemm_modes": asked.modes,
                 "training": asked.training and workload.shapes is None,
-                "weight_gradients": asked.weight_gradients,
-                "may_halve_micro_batch": asked.may_halve_micro_batch,
+                **{name: getattr(asked, name) for name in SAME_NAME},
                 "timing": _timing(asked),
                 "loss": _loss(asked, workload),
                 "deadline_seconds": 86_400,

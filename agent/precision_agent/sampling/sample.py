@@ -176,28 +176,27 @@ def first_failure(names: Sequence[str], answers: Sequence[object]) -> Failure | 
     return None
 
 
+@dataclass
 class _Taking:
     """One run of `take`."""
 
-    def __init__(
-        self,
-        devices: Devices,
-        cases: Cases,
-        timing: Timing,
-        stop: Stop,
-        sensor_seconds: float | None,
-        hooks: Hooks,
-        variants: tuple[Variant, ...],
-    ) -> None:
-        self.devices, self.cases, self.timing, self.stop = devices, cases, timing, stop
-        self.sensor_seconds, self.hooks, self.variants = sensor_seconds, hooks, variants
-        self.slot = slot_of(timing, bool(cases.gemms), cases.training is not None, sensor_seconds is not None)
-        self.names = devices.machine().names
-        self.passes: list[_AbbaBlock] = []
-        self.failures: dict[CaseKey, Failure] = {}
-        self.power_failures: dict[str, Failure] = {}
-        self.repeated = 0
-        self.done = 0
+    devices: Devices
+    cases: Cases
+    timing: Timing
+    stop: Stop
+    sensor_seconds: float | None
+    hooks: Hooks
+    variants: tuple[Variant, ...]
+    passes: list[_AbbaBlock] = field(default_factory=list)
+    failures: dict[CaseKey, Failure] = field(default_factory=dict)
+    power_failures: dict[str, Failure] = field(default_factory=dict)
+    repeated: int = 0
+    done: int = 0
+
+    def __post_init__(self) -> None:
+        training, metered = self.cases.training is not None, self.sensor_seconds is not None
+        self.slot = slot_of(self.timing, bool(self.cases.gemms), training, metered)
+        self.names = self.devices.machine().names
 
     def run(self, failures: dict[CaseKey, Failure]) -> Samples:
         """All ABBA blocks; one in which heat or brake held a GPU back is measured once more, then it stands."""
