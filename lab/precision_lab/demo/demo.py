@@ -171,7 +171,7 @@ def _run(lab: Lab, console: Console, *arguments: str) -> None:
 
 def _ending(lab: Lab, name: str) -> ending.Ending:
     folders = (lab.binaries["kubectl"].parent, ending.plugin_folder())
-    slow = next(iter(slow_nodes(look(lab))), "")
+    slow = next(iter(slow_nodes(profiles_of(lab))), "")
     return ending.Ending(name, PROFILE, lab.kubeconfig, folders, os.path.relpath(PLAN), slow)
 
 

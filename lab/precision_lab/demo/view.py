@@ -115,20 +115,16 @@ def _found(snapshot: DemoSnapshot, profile: Object, node: Object) -> tuple[str, 
     for report in snapshot.reports:
         spec, status = report["spec"], report.get("status", {})
         if spec["profile"] == _name(profile) and spec["nodeUID"] == node["metadata"]["uid"]:
-            slow = ", slow" if _name(node) in _slow_nodes(profile) else ""
+            slow = ", slow" if _name(node) in slow_nodes([profile]) else ""
             return status.get("state", "") + slow, status.get("best", ""), status.get("teraflopsPerGPU", "")
     reasons = profile.get("status", {}).get("reasons", [])
     return next((row["reason"] for row in reasons if row["example"] == _name(node)), "-"), "", ""
 
 
-def slow_nodes(snapshot: DemoSnapshot) -> list[str]:
-    """The names of all nodes that a profile calls slow."""
-    return [name for profile in snapshot.profiles for name in _slow_nodes(profile)]
-
-
-def _slow_nodes(profile: Object) -> list[str]:
-    """Nodes that the operator holds to be far below their pool's median."""
-    return [name for pool in profile.get("status", {}).get("pools", []) for name in pool.get("slowNodes", [])]
+def slow_nodes(profiles: Sequence[Object]) -> list[str]:
+    """The names of all nodes that the operator holds to be far below their pool's median."""
+    pools = [pool for profile in profiles for pool in profile.get("status", {}).get("pools", [])]
+    return [name for pool in pools for name in pool.get("slowNodes", [])]
 
 
 def _has_ended(profile: Object) -> bool:

@@ -94,21 +94,15 @@ def _asked(command: Command) -> tuple[str, str]:
 def push_commands(builder: str, registry: str, platforms: str, tag: str, bases: Sequence[Base] = ()) -> list[Command]:
     """What builds both images for all platforms and pushes them as REGISTRY/operator and REGISTRY/agent."""
     named = [argument for base in bases for argument in base.build_arguments()]
-    if builder == "docker":
-        build = ["docker", "buildx", "build", f"--platform={platforms}"]
-        return [
-            [*build, f"--target={target}", f"--tag={registry}/{target}:{tag}", *named, "--push", "."]
-            for target in TARGETS
-        ]
-    return [
-        command
-        for target in TARGETS
-        for name in [f"{registry}/{target}:{tag}"]
-        for command in (
-            [builder, "build", f"--platform={platforms}", f"--target={target}", f"--manifest={name}", *named, "."],
-            [builder, "manifest", "push", "--all", name, f"docker://{name}"],
-        )
-    ]
+    commands: list[Command] = []
+    for target in TARGETS:
+        name, common = f"{registry}/{target}:{tag}", [f"--platform={platforms}", f"--target={target}"]
+        if builder == "docker":
+            commands.append(["docker", "buildx", "build", *common, f"--tag={name}", *named, "--push", "."])
+        else:
+            commands.append([builder, "build", *common, f"--manifest={name}", *named, "."])
+            commands.append([builder, "manifest", "push", "--all", name, f"docker://{name}"])
+    return commands
 
 
 def push(builder: str, registry: str, platforms: str, tag: str, bases_asked: Mapping[str, str], dry_run: bool) -> None:
@@ -169,9 +163,8 @@ def show_archives() -> None:
     archives = image_archives()
     sizes = {target: size_of(archive) for target, archive in archives.items()}
     print(f"{'IMAGE':<10}{'ADDED MB':>10}{'ALL MB':>10}   ARCHIVE")
-    for target, archive in archives.items():
-        size = sizes[target]
-        print(f"{target:<10}{size.added / 1e6:>10.1f}{size.all / 1e6:>10.1f}   {archive}")
+    for target, size in sizes.items():
+        print(f"{target:<10}{size.added / 1e6:>10.1f}{size.all / 1e6:>10.1f}   {archives[target]}")
     demand_sizes({target: size.added for target, size in sizes.items()})
 
 
@@ -197,9 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(arguments)
     try:
         if options.command == "check":
-            from precision_lab.release.images_check import (
-                check,  # it needs the lab's packages; `push` does not have them
-            )
+            # It needs the lab's packages; `push` does not have them.
+            from precision_lab.release.images_check import check
 
             check(say)
         elif options.command == "archives":

@@ -8,7 +8,6 @@ there, as kubectl precision does, finds those that it runs with.
 import json
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -145,5 +144,5 @@ def _is_ready(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:
             return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
+    except OSError:
         return False

@@ -7,7 +7,7 @@ whichever column it stands in. Its stats show numbers without their names, so a 
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -139,13 +139,7 @@ def _with_names(panel: Panel) -> Panel:
 
 
 def _item(place: GridPosition, name: str) -> dict[str, Any]:
-    return {
-        "x": place.x,
-        "y": place.y,
-        "width": place.width,
-        "height": place.height,
-        "content": {"$ref": f"#/spec/panels/{name}"},
-    }
+    return {**asdict(place), "content": {"$ref": f"#/spec/panels/{name}"}}
 
 
 def _panel(panel: Panel) -> dict[str, Any]:
