@@ -9,20 +9,18 @@ from collections.abc import Iterable
 
 from precision_operator.core.admission.budget_view import Agents, Cap
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.reasons import Facts
+from precision_operator.core.reasons import Said
 
 
 def full(view: Agents | None, caps: Iterable[Cap]) -> Cap | None:
     """The first that has as many agents as it allows."""
-    for cap in caps:
-        if view is not None and cap.agents is not None and view.used(cap) >= cap.agents:
-            return cap
-    return None
+    reached = (cap for cap in caps if view is not None and cap.agents is not None and view.used(cap) >= cap.agents)
+    return next(reached, None)
 
 
 def beyond_watts(
-    view: Agents | None, facts: NodeFacts, caps: Iterable[Cap], name: str, alone: bool = False
-) -> Facts | None:
+    code: str, view: Agents | None, facts: NodeFacts, caps: Iterable[Cap], name: str, alone: bool
+) -> Said | None:
     """Of the first that has not the watts left that the node may draw, or `alone` never has; `name` is its fact."""
     for cap in caps:
         stated = view.watts(facts) if view is not None and cap.watts is not None else None
@@ -31,5 +29,6 @@ def beyond_watts(
         used = view.used(cap, "watts") if not alone else 0
         if used + stated[0] > cap.watts:
             others = {} if alone else {"drawn": used}
-            return {**others, "watts": stated[0], "origin": stated[1], name: cap.name, "budget": cap.watts}
+            own = {"watts": stated[0], "origin": stated[1], name: cap.name, "budget": cap.watts}
+            return Said(code, others | own)
     return None

@@ -109,10 +109,8 @@ def pool_limit_reached(request: AdmissionRequest) -> Said | None:
 
 
 def topology_key_missing(request: AdmissionRequest) -> Said | None:
-    for row in request.view.rollout.per_topology:
-        if row.key not in request.facts.labels:
-            return said("TopologyKeyMissing", key=row.key)
-    return None
+    missing = (row.key for row in request.view.rollout.per_topology if row.key not in request.facts.labels)
+    return next((said("TopologyKeyMissing", key=key) for key in missing), None)
 
 
 def topology_limit_reached(request: AdmissionRequest) -> Said | None:
@@ -130,14 +128,12 @@ def fleet_limit_reached(request: AdmissionRequest) -> Said | None:
 
 def power_budget(code: str, request: AdmissionRequest, alone: bool = False) -> Said | None:
     """`alone`: whether the node alone is above what the profile allows."""
-    facts = beyond_watts(request.view, request.facts, request.view.caps(request.facts), "name", alone=alone)
-    return Said(code, facts) if facts is not None else None
+    return beyond_watts(code, request.view, request.facts, request.view.caps(request.facts), "name", alone)
 
 
 def fleet_power(code: str, request: AdmissionRequest, alone: bool = False) -> Said | None:
     """The same of what the operator allows."""
-    facts = beyond_watts(request.fleet, request.facts, request.fleet_caps, "where", alone=alone)
-    return Said(code, facts) if facts is not None else None
+    return beyond_watts(code, request.fleet, request.facts, request.fleet_caps, "where", alone)
 
 
 power_budget_too_small = partial(power_budget, "PowerBudgetTooSmall", alone=True)
@@ -153,10 +149,8 @@ def fleet_power_unknown(request: AdmissionRequest) -> Said | None:
 def limit_of_another_profile(request: AdmissionRequest) -> Said | None:
     """A rack that one profile spares is not filled by another."""
     mine = request.view.profile
-    for by, what in request.elsewhere(mine.namespace, request.facts.uid):
-        if by.uid != mine.uid:
-            return said("LimitOfAnotherProfile", profile=by.key, detail=what.clause)
-    return None
+    others = ((by, what) for by, what in request.elsewhere(mine.namespace, request.facts.uid) if by.uid != mine.uid)
+    return next((said("LimitOfAnotherProfile", profile=by.key, detail=what.clause) for by, what in others), None)
 
 
 def physical_limit_reached(request: AdmissionRequest) -> Said | None:
@@ -313,7 +307,4 @@ LIMITS: Mapping[str, Limit] = {limit.code: limit for limit in (*PROFILE_CHECKS, 
 
 def blocked_by(request: AdmissionRequest, limits: Sequence[Limit]) -> Said | None:
     """What the first limit says that says no; None when all let the agent start."""
-    for limit in limits:
-        if (reached := limit.check(request)) is not None:
-            return reached
-    return None
+    return next(filter(None, (limit.check(request) for limit in limits)), None)

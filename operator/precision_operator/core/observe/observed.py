@@ -491,10 +491,8 @@ class Observed:
     @cached_property
     def jobs_of(self) -> Mapping[str, Mapping[str, JobView]]:
         """Jobs by profile UID and node UID."""
-        jobs: dict[str, dict[str, JobView]] = {}
-        for job in self.jobs:
-            jobs.setdefault(job.profile_uid, {})[job.node_uid] = job
-        return jobs
+        jobs = grouped((job.profile_uid, (job.node_uid, job)) for job in self.jobs)
+        return {uid: dict(by_node) for uid, by_node in jobs.items()}
 
     @cached_property
     def pods_of(self) -> Mapping[str, PodView]:
@@ -520,7 +518,5 @@ class Observed:
     @cached_property
     def refused_of(self) -> Mapping[str, Mapping[str, RefusedCreation]]:
         """Refused creations by profile UID and node UID."""
-        refusals: dict[str, dict[str, RefusedCreation]] = {}
-        for (profile, node), refused in self.refusals.items():
-            refusals.setdefault(profile, {})[node] = refused
-        return refusals
+        refusals = grouped((profile, (node, refused)) for (profile, node), refused in self.refusals.items())
+        return {uid: dict(by_node) for uid, by_node in refusals.items()}

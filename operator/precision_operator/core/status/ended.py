@@ -4,7 +4,6 @@ Of Succeeded and Failed neither is there while it goes on. An admin's stop is in
 need no right to read the switch, nor to ask who has set it.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from precision_api.facts import names
@@ -22,44 +21,38 @@ RESTS = (*STOPPED_ROLLOUT, "Quarantined")
 """Reasons to wait that no passing of time ends: somebody has to mend a node."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    """The condition of a profile that has ended."""
+def ended(
+    plan: ProfilePlan, counts: NodeCounts, measured: Part, complete: tuple[bool, str, str]
+) -> tuple[str, bool, str, str] | None:
+    """The condition of a profile that has ended, its reason and message; None while it goes on.
 
-    condition: str
-    reason: str
-    message: str
-
-
-def ended(plan: ProfilePlan, counts: NodeCounts, measured: Part, complete: tuple[bool, str, str]) -> Ended | None:
-    """How the profile has ended; None while it goes on, which it does while a node is queued, is measured or waits.
-
+    It does so while a node is queued, is measured or waits.
     `complete` is the condition Complete: whether it holds, its reason and its message, which a profile keeps that ends
     as Complete tells.
     """
     if isinstance(plan.asked, Said):
         never = plan.asked.reason in NEVER_MEASURED
-        return Ended(names.FAILED, plan.asked.reason, plan.asked.message) if never else None
+        return (names.FAILED, True, plan.asked.reason, plan.asked.message) if never else None
     states, reasons = plan.node_states, plan.node_states.reasons
     resting, is_stopped = sum(reasons[reason] for reason in RESTS), any(reasons[r] for r in STOPPED_ROLLOUT)
     if counts.queued or counts.running or (counts.waiting > resting and not is_stopped):
         return None
     if is_stopped:
         stopped = states.first(*STOPPED_ROLLOUT)
-        return Ended(names.FAILED, stopped.reason, stopped.message)
+        return names.FAILED, True, stopped.reason, stopped.message
     if not counts.eligible or counts.failed:
-        return Ended(names.FAILED, *complete[1:])
+        return names.FAILED, True, *complete[1:]
     if resting:
         first = states.first(*RESTS)
         rest = f"Quarantined nodes: {resting} of {counts.eligible}, e.g. {first.facts.name}. "
-        return Ended(names.FAILED, "NodesQuarantined", rest + first.message)
+        return names.FAILED, True, "NodesQuarantined", rest + first.message
     is_each_useful = not states.tallies[AGAIN] and len(measured.useful) == counts.succeeded  # all figures are theirs
     succeeded = (state.facts.name for state in states if not is_each_useful and state.state == "succeeded")
     useless = [name for name in succeeded if name not in measured.useful]
     if useless:
         text = f"Nodes on which no recipe has a usable result: {len(useless)} of {counts.eligible}, e.g. {useless[0]}."
-        return Ended(names.FAILED, "NoUsableResult", f"{text} See kubectl precision report {useless[0]}.")
-    return Ended(names.SUCCEEDED, *complete[1:])
+        return names.FAILED, True, "NoUsableResult", f"{text} See kubectl precision report {useless[0]}."
+    return names.SUCCEEDED, True, *complete[1:]
 
 
 def with_stop(status: ProfileStatus, before: ProfileStatus, stop: Stop | None, now: datetime) -> ProfileStatus:

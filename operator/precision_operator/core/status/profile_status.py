@@ -25,7 +25,7 @@ from precision_operator.core.conditions import condition
 from precision_operator.core.eligibility.request import ResolvedProfile
 from precision_operator.core.observe.book import Book
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.reasons import REASONS, Said, sentence
+from precision_operator.core.reasons import REASONS, Kind, Said, sentence
 from precision_operator.core.results.outliers import Judged, Part, Peers
 from precision_operator.core.results.reading import number
 from precision_operator.core.status.ended import ended
@@ -38,6 +38,8 @@ POOLS_SHOWN = PEERS_SHOWN = 64
 OUTLIERS_SHOWN = 16
 REFUSALS_SHOWN = 32
 PLAN_FAILED = "PlanFailed"
+COUNTED: tuple[Kind, ...] = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
+"""States that a status counts, each by its own name."""
 TOLD = ("skipped", "failed")
 """States whose reasons a user wants to read, beside those of nodes that wait."""
 
@@ -118,12 +120,7 @@ def _counts(plan: ProfilePlan, measured: Part, slow: Sequence[Judged], distinct:
         matched=matched,
         eligible=matched - states["skipped"],
         distinct=None if distinct == matched - states["skipped"] else distinct,
-        skipped=states["skipped"],
-        waiting=states["waiting"],
-        queued=states["queued"],
-        running=states["running"],
-        succeeded=states["succeeded"],
-        failed=states["failed"],
+        **{kind: states[kind] for kind in COUNTED},
         stale=tallies[AGAIN],
         slow=len(slow),
         fallback=measured.marked["fallback"],
@@ -178,13 +175,10 @@ def _pools(measured: Part, slow: Sequence[Judged]) -> list[PoolStatus]:
 
 def _data(measured: Part) -> str | None:
     """What the figures are, for kubectl's column."""
-    if not measured:
-        return None
-    made_up = measured.marked["made up"]
-    if made_up:
-        return f"SIMULATED ({made_up}/{len(measured)})"
-    trials = measured.marked["trial"]
-    return f"TRIAL ({trials}/{len(measured)})" if trials else "measured"
+    for mark, word in (("made up", "SIMULATED"), ("trial", "TRIAL")):
+        if count := measured.marked[mark]:
+            return f"{word} ({count}/{len(measured)})"
+    return "measured" if measured else None
 
 
 def _best_text(pool: PoolStatus | None) -> str | None:
@@ -202,32 +196,30 @@ def _conditions(
     nodes_in_cluster: int,
 ) -> tuple[Condition, ...]:
     complete = _complete(plan, counts, before, nodes_in_cluster)
-    end = ended(plan, counts, measured, complete)
+    refused = plan.asked if isinstance(plan.asked, Said) else None
+    why = refused or Said("Accepted", words="The spec is understood and can be measured.")
     rows = [
-        (names.ACCEPTED, *_accepted(plan)),
+        (names.ACCEPTED, refused is None, why.reason, why.message),
         (names.PROGRESSING, *_progressing(plan, counts)),
         (names.COMPLETE, *complete),
         (names.DEGRADED, *_degraded(plan, counts)),
     ]
-    if end is not None:
-        rows.append((end.condition, True, end.reason, end.message))
+    end = ended(plan, counts, measured, complete)
+    rows += [end] if end is not None else []
     generation = plan.profile.generation
     return tuple(condition(before.conditions, *row, now=now, generation=generation) for row in rows)
-
-
-def _accepted(plan: ProfilePlan) -> tuple[bool, str, str]:
-    if isinstance(plan.asked, Said):
-        return False, plan.asked.reason, plan.asked.message
-    return True, "Accepted", "The spec is understood and can be measured."
 
 
 def _progressing(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]:
     if isinstance(plan.asked, Said):
         return False, "NotAccepted", plan.asked.message
     if plan.profile.spec is not None and plan.profile.spec.suspend:
-        return False, "Suspended", _suspended(counts)
+        finish = f"Agents that still run and finish: {counts.running}. " if counts.running else ""
+        rest = f"No new ones start; nodes that wait: {counts.queued}. Set spec.suspend to false to continue."
+        return False, "Suspended", f"{finish}{rest}"
     if counts.running or counts.queued:
-        return True, "Measuring", _measuring(counts)
+        text = f"Nodes being measured: {counts.running}; waiting their turn: {counts.queued}."
+        return True, "Measuring", text
     refused = _refused(plan, counts)
     return (False, *refused) if refused else (False, "Idle", "Nothing to do now.")
 
@@ -238,7 +230,7 @@ def _complete(plan: ProfilePlan, counts: NodeCounts, before: ProfileStatus, all_
     A node that is measured again (a schedule, a rerun, another driver) turns it False: what stands is out of date.
     """
     if isinstance(plan.asked, Said):
-        return False, "NotAccepted", plan.asked.message
+        return _progressing(plan, counts)
     if counts.queued or counts.running:
         old = next((c for c in before.conditions if c.type == names.COMPLETE), None)
         if (
@@ -249,20 +241,9 @@ def _complete(plan: ProfilePlan, counts: NodeCounts, before: ProfileStatus, all_
             and not plan.node_states.tallies[BEING_MEASURED_AGAIN]
         ):
             return True, old.reason, old.message
-        if plan.profile.spec is not None and plan.profile.spec.suspend:
-            return False, "Suspended", _suspended(counts)
-        return False, "Measuring", _measuring(counts)
+        return False, *_progressing(plan, counts)[1:]
     held = _held_up(plan, counts)
     return (False, *held) if held else (True, *_how_complete(plan, counts, all_nodes))
-
-
-def _measuring(counts: NodeCounts) -> str:
-    return f"Nodes being measured: {counts.running}; waiting their turn: {counts.queued}."
-
-
-def _suspended(counts: NodeCounts) -> str:
-    finish = f"Agents that still run and finish: {counts.running}. " if counts.running else ""
-    return f"{finish}No new ones start; nodes that wait: {counts.queued}. Set spec.suspend to false to continue."
 
 
 def _held_up(plan: ProfilePlan, counts: NodeCounts) -> tuple[str, str] | None:
@@ -296,8 +277,7 @@ def _how_complete(plan: ProfilePlan, counts: NodeCounts, nodes_in_cluster: int) 
         example = _example(plan, "skipped")
         return "NothingEligible", sentence("NothingEligible", matched=counts.matched, example=example)
     if counts.failed:
-        facts = {"failed": counts.failed, "count": counts.eligible, "example": _example(plan, "failed")}
-        return "SomeFailed", sentence("SomeFailed", **facts)
+        return "SomeFailed", _some_failed(plan, counts)
     if counts.waiting:
         example = _example(plan, "waiting")
         measured = {"measured": counts.succeeded, "count": counts.eligible, "waiting": counts.waiting}
@@ -310,20 +290,23 @@ def _example(plan: ProfilePlan, state: str) -> str:
     return f"{reason} ({count}, e.g. {plan.node_states.first(reason).facts.name})"
 
 
+def _some_failed(plan: ProfilePlan, counts: NodeCounts) -> str:
+    return sentence("SomeFailed", failed=counts.failed, count=counts.eligible, example=_example(plan, "failed"))
+
+
 def _degraded(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]:
+    if counts.failed:
+        return True, "NodesFailed", _some_failed(plan, counts)
     refused = {why: n for why, n in plan.node_states.reasons.items() if why in RULES and RULES[why].degrades}
-    if refused and not counts.failed:
+    if refused:
         first = plan.node_states.first(*refused)
         text = f"Nodes without an agent: {sum(refused.values())}, e.g. {first.facts.name}. {first.message}"
         return True, first.reason, text
-    if counts.quarantined and not counts.failed:
+    if counts.quarantined:
         example = next(node_state for node_state in plan.node_states if QUARANTINED in node_state.marks)
         text = f"Quarantined nodes: {counts.quarantined}, e.g. {example.facts.name}. {_RELEASE}"
         return True, "NodesQuarantined", text
-    if not counts.failed:
-        return False, "NoFailures", "No node has failed."
-    facts = {"failed": counts.failed, "count": counts.eligible, "example": _example(plan, "failed")}
-    return True, "NodesFailed", sentence("SomeFailed", **facts)
+    return False, "NoFailures", "No node has failed."
 
 
 def _phase(plan: ProfilePlan, counts: NodeCounts) -> Phase:
