@@ -55,8 +55,7 @@ def plan(observed: Observed, whole: bool = True, book: Kept = EMPTY) -> Plan:
     gives = give_way(observed, jobs, {end.job.uid for end in ends if isinstance(end, Close | Collect | Withdraw)})
     actions = (*ends, *gives, *admission.withdrawn, *admission.starts)
     moments = (next_end(observed, jobs), next_release(observed), *(next_run(each, observed.now) for each in drafts))
-    again = [at for at in moments if at is not None]
-    look = min(again, default=None)
+    look = min((at for at in moments if at is not None), default=None)
     rest = (tuple(faults), look, admission.cut, observed.book.kept)
     return Plan(admission.plans, actions, admission.nodes_to_probe, *rest)
 
@@ -86,11 +85,8 @@ def _undecided(profile: ProfileView, observed: Observed, reason: Said) -> Profil
 
 def _unreadable(observed: Observed) -> Iterator[Fault]:
     """What stood at the world's door and could not be read: the others are planned for without it."""
-    for report in chain.from_iterable(there.unreadable for there in observed.filed.values()):
-        assert report.unreadable is not None
-        yield Fault("report", f"{report.namespace}/{report.name}", report.unreadable)
+    reports = chain.from_iterable(there.unreadable for there in observed.filed.values())
+    yield from (Fault("report", f"{r.namespace}/{r.name}", r.unreadable) for r in reports if r.unreadable is not None)
     labels = {profile.spec.pool_label: None for profile in observed.profiles if profile.spec is not None}
     nodes = {node.uid: node for label in labels for node in observed.facts_of(label).unreadable}
-    for node in nodes.values():
-        assert node.unreadable is not None
-        yield Fault("node", node.name, node.unreadable)
+    yield from (Fault("node", n.name, n.unreadable) for n in nodes.values() if n.unreadable is not None)

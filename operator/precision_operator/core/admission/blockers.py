@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from precision_api.kinds.profile import Rollout
 from precision_operator.core.admission.budget_view import Agent
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.observe.observed import Occupancy
+from precision_operator.core.observe.observed import AcceptedProfile, Occupancy
 from precision_operator.core.observe.tenants import words
 
 
@@ -14,9 +13,7 @@ from precision_operator.core.observe.tenants import words
 class Wait:
     """A node that waits for a limit of one profile, and all that may stand in its way."""
 
-    profile_uid: str
-    namespace: str
-    rollout: Rollout
+    profile: AcceptedProfile
     facts: NodeFacts
     agents: tuple[Agent, ...]
     nodes: Mapping[str, NodeFacts]
@@ -33,7 +30,7 @@ Blockers = Callable[[Wait], tuple[str, ...]]
 
 
 def own_agents(wait: Wait) -> tuple[str, ...]:
-    return _agents(wait, lambda agent: agent.profile_uid == wait.profile_uid)
+    return _agents(wait, lambda agent: agent.profile_uid == wait.profile.uid)
 
 
 def agents_on_node(wait: Wait) -> tuple[str, ...]:
@@ -47,7 +44,7 @@ def agents_in_pool(wait: Wait) -> tuple[str, ...]:
 def agents_in_topology(wait: Wait) -> tuple[str, ...]:
     """Agents of the namespace in the same domain of any topology key that the rollout limits."""
     labels = wait.facts.labels
-    keys = [row.key for row in wait.rollout.per_topology if row.key in labels]
+    keys = [row.key for row in wait.profile.spec.rollout.per_topology if row.key in labels]
     return _neighbours(wait, lambda facts: any(facts.labels.get(key) == labels[key] for key in keys))
 
 
@@ -73,7 +70,7 @@ def waiting_pod(wait: Wait) -> tuple[str, ...]:
 def _neighbours(wait: Wait, counts: Callable[[NodeFacts], bool]) -> tuple[str, ...]:
     """Of nodes that are there. A profile's limits count the agents of its namespace alone."""
     near = {uid for uid in {agent.node_uid for agent in wait.agents} & wait.nodes.keys() if counts(wait.nodes[uid])}
-    return _agents(wait, lambda agent: agent.namespace == wait.namespace and agent.node_uid in near)
+    return _agents(wait, lambda agent: agent.namespace == wait.profile.namespace and agent.node_uid in near)
 
 
 def _agents(wait: Wait, counts: Callable[[Agent], bool]) -> tuple[str, ...]:

@@ -172,16 +172,12 @@ class BudgetView(Agents):
         """The profile's limits that a candidate falls under, but those of racks: the same throughout its pool."""
         if facts.pool in self._caps:
             return self._caps[facts.pool]
-        rollout, caps = self.rollout, []
-        if rollout.power_budget_watts is not None:
-            caps.append(
-                Cap("spec.rollout.powerBudgetWatts", (*SEEN, self.profile.uid), True, watts=rollout.power_budget_watts)
-            )
+        rollout, uid = self.rollout, self.profile.uid
+        caps = [Cap("spec.rollout.powerBudgetWatts", (*SEEN, uid), True, watts=rollout.power_budget_watts)]
         pool = next((row for row in rollout.pools if row.name == facts.pool), None)
         if pool is not None:
             name = f"powerBudgetWatts of pool {pool.name}"
-            by = (*POOL, self.profile.uid)
-            caps.append(Cap(name, by, pool.name, pool.max_concurrent, pool.power_budget_watts))
+            caps.append(Cap(name, (*POOL, uid), pool.name, pool.max_concurrent, pool.power_budget_watts))
         return self._caps.setdefault(facts.pool, tuple(caps))
 
     def watts(self, facts: NodeFacts) -> tuple[int, str]:

@@ -136,6 +136,7 @@ def fleet_power(code: str, request: AdmissionRequest, alone: bool = False) -> Sa
     return beyond_watts(code, request.fleet, request.facts, request.fleet_caps, "where", alone)
 
 
+power_budget_reached = partial(power_budget, "PowerBudgetReached")
 power_budget_too_small = partial(power_budget, "PowerBudgetTooSmall", alone=True)
 
 
@@ -233,10 +234,9 @@ def insufficient_cpu_and_memory(request: AdmissionRequest) -> Said | None:
     if len(shortages) < 2:
         codes = {"cpus": "InsufficientCPU", "memory": "InsufficientMemory"}
         return next((Said(codes[name], facts) for name, facts in shortages.items()), None)
-    both = {name: facts["wanted"] for name, facts in shortages.items()}
-    for name, facts in shortages.items():
-        both |= {f"{name}_{key}": facts[key] for key in ("requested", "allocatable")}
-    return Said("InsufficientCPUAndMemory", both)
+    wanted = {name: facts["wanted"] for name, facts in shortages.items()}
+    has = {f"{name}_{key}": facts[key] for name, facts in shortages.items() for key in ("requested", "allocatable")}
+    return Said("InsufficientCPUAndMemory", wanted | has)
 
 
 def _shortages(request: AdmissionRequest) -> dict[str, Facts]:
@@ -283,12 +283,7 @@ NODE_CHECKS: tuple[Limit, ...] = (
     Limit("BackingOff", backing_off),
     Limit("PoolLimitReached", pool_limit_reached, blockers.agents_in_pool, "pools"),
     Limit("TopologyLimitReached", topology_limit_reached, blockers.agents_in_topology, "per_topology"),
-    Limit(
-        "PowerBudgetReached",
-        partial(power_budget, "PowerBudgetReached"),
-        blockers.agents_on_nodes,
-        "power_budget_watts",
-    ),
+    Limit("PowerBudgetReached", power_budget_reached, blockers.agents_on_nodes, "power_budget_watts"),
     Limit("FleetLimitReached", fleet_limit_reached, when=attrgetter("fleet")),
     Limit("FleetPowerReached", partial(fleet_power, "FleetPowerReached"), when=attrgetter("fleet")),
     Limit("Ramping", ramping, when=lambda r: r.view.rollout.ramp_seconds),

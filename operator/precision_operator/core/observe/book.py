@@ -62,7 +62,7 @@ class Book:
 
 def same(some: Sequence[object], others: Sequence[object]) -> bool:
     """Whether these are the very same objects."""
-    return len(some) == len(others) and all(map(is_, some, others))
+    return some is others or (len(some) == len(others) and all(map(is_, some, others)))
 
 
 def differing(before: Mapping[K, object], now: Mapping[K, object]) -> list[K]:

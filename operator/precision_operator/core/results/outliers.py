@@ -147,10 +147,8 @@ class PeerGroup:
         self.parts = tuple(parts)
         self.size = rows[0][1].nodes if rows else len(set[str]().union(*(part.nodes for part in parts)))
         """Its nodes."""
-        votes: dict[str, Counter[Recipe]] = {}
-        for profile, of_part in chain.from_iterable(part.votes.items() for part in parts):
-            votes[profile] = votes[profile] + of_part if profile in votes else of_part
-        self._best = {profile: most_voted(of_profile) for profile, of_profile in votes.items()}
+        votes = grouped(chain.from_iterable(part.votes.items() for part in parts))
+        self._best = {profile: most_voted(sum(of_parts, Counter[Recipe]())) for profile, of_parts in votes.items()}
         self._best |= {profile: row.recipe for profile, row in reversed(rows)}
         self._compared: dict[int, tuple[Part, Compared]] = {}
         """By the id of the part."""
@@ -183,14 +181,9 @@ class PeerGroup:
         if id(part) not in self._compared:
             pairs = [(reading, rates) for reading in part if (rates := self.rates(reading)) is not None]
             counts = [(reading, rates, rates.others(reading.node)) for reading, rates in pairs]
-            self._compared[id(part)] = (
-                part,
-                Compared(
-                    [(reading, rates) for reading, rates, others in counts if others >= LEAST_PEERS],
-                    [(reading, others) for reading, _, others in counts if others < LEAST_PEERS],
-                    Counter([rates for _, rates in pairs]),
-                ),
-            )
+            enough = [(reading, rates) for reading, rates, others in counts if others >= LEAST_PEERS]
+            alone = [(reading, others) for reading, _, others in counts if others < LEAST_PEERS]
+            self._compared[id(part)] = part, Compared(enough, alone, Counter([rates for _, rates in pairs]))
         return self._compared[id(part)][1]
 
     def _of(self, recipe: Recipe, layers: int | None) -> "PeerRates":
@@ -312,28 +305,21 @@ class Peers:
         return tuple((r.node, self.no_peers(r, peers)) for r, peers in counts if peers < LEAST_PEERS)
 
     def no_peers(self, reading: Reading, peers: int) -> Said:
-        """That a node has only so many peers, and who comes nearest."""
-        return said("NoPeers", peers=peers, needed=LEAST_PEERS, differs=self._others(reading, peers))
-
-    def _others(self, reading: Reading, peers: int) -> str:
-        """Why nodes like it don't count; where there are none, the kind that differs in the least, in words."""
-        key_of_node = reading.peers
-        spoiled = self.groups[key_of_node].size - 1 - peers
-        if spoiled > 0:
-            return f"; {spoiled} more like it were throttled, fell back or lack its recipes"
-        others = [key for key in self.groups if key != key_of_node and key.namespace == key_of_node.namespace]
-        if not others:
-            return ""
-        nearest = min(others, key=lambda key: (len(key_of_node.differing(key)), -self.groups[key].size, key))
-        count = self.groups[nearest].size
-        return f"; {count} {'others differ' if count > 1 else 'other differs'}: {key_of_node.against(nearest)}"
+        """That a node has only so many peers, and why nodes like it don't count; else who differs in the least."""
+        mine = reading.peers
+        spoiled = self.groups[mine].size - 1 - peers
+        differs = f"; {spoiled} more like it were throttled, fell back or lack its recipes" if spoiled > 0 else ""
+        others = [key for key in self.groups if not differs and key != mine and key.namespace == mine.namespace]
+        if others:
+            nearest = min(others, key=lambda key: (len(mine.differing(key)), -self.groups[key].size, key))
+            count = self.groups[nearest].size
+            differs = f"; {count} {'others differ' if count > 1 else 'other differs'}: {mine.against(nearest)}"
+        return said("NoPeers", peers=peers, needed=LEAST_PEERS, differs=differs)
 
 
 def _same(some: Sequence[Part], others: Sequence[Part]) -> bool:
     """Whether these are the very same parts, or hold the very same readings."""
-    return len(some) == len(others) and all(
-        one is other or same(one, other) for one, other in zip(some, others, strict=True)
-    )
+    return len(some) == len(others) and all(map(same, some, others))
 
 
 def judged(readings: Iterable[Reading], slow_node_percent: float) -> tuple[Judged, ...]:

@@ -73,9 +73,7 @@ def with_stop(status: ProfileStatus, before: ProfileStatus, stop: Stop | None, n
 
 def _held(row: Condition, before: ProfileStatus, stop: Stop, now: datetime) -> Condition:
     """A condition that would say that measuring goes on, or that there is nothing to do, says what stops it."""
-    holds = (row.type == names.PROGRESSING and row.reason in ("Measuring", "Idle", "Suspended")) or (
-        row.type == names.COMPLETE and row.reason == "Measuring"
-    )
-    if not holds:
+    changed = {names.PROGRESSING: ("Measuring", "Idle", "Suspended"), names.COMPLETE: ("Measuring",)}
+    if row.reason not in changed.get(row.type, ()):
         return row
     return condition(before.conditions, row.type, False, REASON, stopped(stop).message, now, row.observed_generation)

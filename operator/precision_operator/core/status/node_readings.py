@@ -10,7 +10,7 @@ from precision_api.facts.names import grouped
 from precision_api.kinds.report import ReportStatus
 from precision_operator.core.attempts.node_state import NodeState, NodeStates, ProfilePlan
 from precision_operator.core.observe.book import EMPTY, Book, differing
-from precision_operator.core.observe.observed import Filed, Observed, Owner, ReportView
+from precision_operator.core.observe.observed import Filed, Observed, Owner
 from precision_operator.core.reasons import Said
 from precision_operator.core.results.outliers import Part, Peers
 from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, read
@@ -44,18 +44,11 @@ def _together(rows: Mapping[str, Row], before: Mapping[str, Row], part: Part) ->
 
 def _row(node_state: NodeState, before: Row, owner: tuple[str, str]) -> Row:
     status, facts = node_state.report.status if node_state.report is not None else None, node_state.facts
-    if status is None or not _holds(node_state):
-        return None
-    if before is not None and before[0] == facts.pool and before[1] is status:
-        return before
-    reading = read(facts.name, facts.pool, status, *owner)
-    return (facts.pool, status, reading) if reading.holds else None
-
-
-def _holds(node_state: NodeState) -> bool:
-    """Whether the plan knows nothing against the node's figures: the report is marked only after this pass."""
     due = node_state.current.due if node_state.current is not None else None
-    return node_state.state == "succeeded" or due in HOLDS_UNTIL_REPLACED
+    if status is None or not (node_state.state == "succeeded" or due in HOLDS_UNTIL_REPLACED):
+        return None  # the plan knows something against its figures; the report is marked only after this pass
+    is_same = before is not None and before[0] == facts.pool and before[1] is status
+    return before if is_same else _read(facts.name, facts.pool, status, *owner)
 
 
 def peers_of_all(plans: Iterable[ProfilePlan], seen: Observed, before: Peers | None = None) -> Peers:
@@ -63,11 +56,8 @@ def peers_of_all(plans: Iterable[ProfilePlan], seen: Observed, before: Peers | N
 
     `before` spares what has not changed. A profile whose reports can't be read is left out: its own status tells.
     """
-    book, parts, matched = (
-        Book(before.kept if before is not None else EMPTY),
-        list[Part](),
-        dict[tuple[str, str], NodeStates](),
-    )
+    book, parts = Book(before.kept if before is not None else EMPTY), list[Part]()
+    matched: dict[tuple[str, str], NodeStates] = {}
     for plan in plans:
         if isinstance(plan.asked, Said):
             continue
@@ -77,11 +67,10 @@ def peers_of_all(plans: Iterable[ProfilePlan], seen: Observed, before: Peers | N
     for owner, reports in seen.filed.items():
         states = matched.get(owner[:2], NO_STATES)
         parts.append(book.of(("others", owner), (reports, states), partial(_others, owner, reports, states, book))[1])
-    rows = [
-        (p, row) for p in seen.profiles if p.uid in seen.profile_statuses for row in seen.profile_statuses[p.uid].peers
-    ]
+    statuses = seen.profile_statuses
+    rows = ((p, row) for p in seen.profiles if p.uid in statuses for row in statuses[p.uid].peers)
     in_status = grouped((PeerKey(p.namespace, *row.key), (p.name, row)) for p, row in rows)
-    return Peers(parts, before, in_status if seen.profile_statuses else None, book.kept)
+    return Peers(parts, before, in_status if statuses else None, book.kept)
 
 
 def distinct_nodes(plans: Iterable[ProfilePlan]) -> dict[str, int]:
@@ -105,10 +94,11 @@ def _others(owner: Owner, reports: Filed, states: NodeStates, book: Book) -> tup
         if uid not in states.by_uid and status is not None:
             rows[uid] = row if row is not None and row[1] is status else None
             with suppress(Exception):
-                rows[uid] = rows[uid] or _read(reports[uid], status)
+                report = reports[uid]
+                rows[uid] = rows[uid] or _read(report.node_name, "", status, report.namespace, report.profile)
     return _together(rows, before, part)
 
 
-def _read(report: ReportView, status: ReportStatus) -> Row:
-    reading = read(report.node_name, "", status, report.namespace, report.profile)
-    return ("", status, reading) if reading.holds else None
+def _read(node: str, pool: str, status: ReportStatus, namespace: str, profile: str) -> Row:
+    reading = read(node, pool, status, namespace, profile)
+    return (pool, status, reading) if reading.holds else None

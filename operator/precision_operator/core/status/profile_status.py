@@ -37,7 +37,6 @@ REASONS_SHOWN = 32
 POOLS_SHOWN = PEERS_SHOWN = 64
 OUTLIERS_SHOWN = 16
 REFUSALS_SHOWN = 32
-PLAN_FAILED = "PlanFailed"
 COUNTED: tuple[Kind, ...] = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
 """States that a status counts, each by its own name."""
 TOLD = ("skipped", "failed")
@@ -94,7 +93,7 @@ def profile_status(
     )
 
 
-def unplanned_status(plan: ProfilePlan, now: datetime, message: str, reason: str = PLAN_FAILED) -> ProfileStatus:
+def unplanned_status(plan: ProfilePlan, now: datetime, message: str, reason: str = "PlanFailed") -> ProfileStatus:
     """The status as it was, with the reason that it stands still: nothing could be planned for this profile."""
     before = status_before(plan)
     rows = ((names.PROGRESSING, False), (names.DEGRADED, True))
@@ -218,8 +217,7 @@ def _progressing(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]
         rest = f"No new ones start; nodes that wait: {counts.queued}. Set spec.suspend to false to continue."
         return False, "Suspended", f"{finish}{rest}"
     if counts.running or counts.queued:
-        text = f"Nodes being measured: {counts.running}; waiting their turn: {counts.queued}."
-        return True, "Measuring", text
+        return True, "Measuring", f"Nodes being measured: {counts.running}; waiting their turn: {counts.queued}."
     refused = _refused(plan, counts)
     return (False, *refused) if refused else (False, "Idle", "Nothing to do now.")
 

@@ -11,6 +11,7 @@ from precision_api.kinds.report import Quarantine, ReportAcceptance, ReportAttem
 from precision_operator.core.admission.blockers import Wait
 from precision_operator.core.admission.budget_view import Agent
 from precision_operator.core.admission.limits import LIMITS
+from precision_operator.core.admission.others import LOST
 from precision_operator.core.attempts.actions import Close, Start
 from precision_operator.core.attempts.node_state import AcceptedPlan, NodeState, ProfilePlan, newest_attempt
 from precision_operator.core.attempts.yielding import told
@@ -20,7 +21,7 @@ from precision_operator.core.observe.nodes import Way, node_facts
 from precision_operator.core.observe.observed import Observed, ProfileView, ReportView
 from precision_operator.core.observe.tenants import held_nodes
 from precision_operator.core.plan import Plan
-from precision_operator.core.reasons import REASONS, Kind, Said, said, sentence
+from precision_operator.core.reasons import REASONS, Kind, Said, said
 from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.reading import provenance_of, read_rows
 from precision_operator.core.results.slowness import PeerComparison, beside_peers
@@ -143,11 +144,11 @@ def _unmatched(plan: ProfilePlan, observed: Observed, uid: str) -> NodeAnswer:
     job, past = _job(plan, observed, uid), _past(next(mine, None))
     if spec is None:
         why_not = plan.asked.message if isinstance(plan.asked, Said) else profile.problem
-        message = sentence("ProfileNotAccepted", why=why_not)
-        return NodeAnswer(profile, "ProfileNotAccepted", message, job=job, past=past)
-    facts = node_facts(observed.nodes[uid], spec.pool_label, observed.slices)
-    message = sentence("NotMatched", why=mismatch(spec.target, facts))
-    return NodeAnswer(profile, "NotMatched", message, job=job, past=past)
+        what = said("ProfileNotAccepted", why=why_not)
+    else:
+        facts = node_facts(observed.nodes[uid], spec.pool_label, observed.slices)
+        what = said("NotMatched", why=mismatch(spec.target, facts))
+    return NodeAnswer(profile, what.reason, what.message, job=job, past=past)
 
 
 def _of_gone_node(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) -> Iterator[NodeAnswer]:
@@ -203,13 +204,8 @@ def _agents(decided: Plan, observed: Observed, namespace: str) -> tuple[Agent, .
     """All agents of the namespace, and those of others that hold a node."""
     held = held_nodes(observed)
     keys = {profile.uid: profile.key for profile in observed.profiles}
-    running = [
-        Agent(
-            job.profile_uid, job.namespace, job.node_uid, keys.get(job.profile_uid, "a deleted profile"), job.node_name
-        )
-        for job in observed.jobs
-        if job.live and (job.namespace == namespace or job.uid in held)
-    ]
+    live = (job for job in observed.jobs if job.live and (job.namespace == namespace or job.uid in held))
+    running = [Agent(j.profile_uid, j.namespace, j.node_uid, keys.get(j.profile_uid, LOST), j.node_name) for j in live]
     starting = [
         Agent(start.profile.uid, start.profile.namespace, start.facts.uid, start.profile.key, start.facts.name)
         for start in decided.actions
@@ -227,9 +223,7 @@ def _blockers(plan: ProfilePlan, decided: Plan, observed: Observed, node_state: 
         rows = (row for row in status.reasons if row.reason in REASONS and REASONS[row.reason].kind == "failed")
         failed = [f"{row.example}{f' and {row.count - 1} more' * (row.count > 1)} ({row.reason})" for row in rows]
     wait = Wait(
-        profile_uid=plan.profile.uid,
-        namespace=plan.profile.namespace,
-        rollout=plan.profile.spec.rollout,
+        profile=plan.profile,
         facts=node_state.facts,
         agents=_agents(decided, observed, plan.profile.namespace),
         nodes=plan.nodes,
