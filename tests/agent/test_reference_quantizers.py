@@ -87,12 +87,6 @@ def test_stochastic_rounding_takes_a_neighbour_and_is_right_on_average(kind: q.F
         assert abs(float(found.double().mean()) - value) < margin
 
 
-def test_rounding_to_nearest_is_biased_where_stochastic_rounding_is_not() -> None:
-    small = torch.full((40_000,), 0.2)
-    assert float(q.rounded(small, q.E2M1).mean()) == 0.0
-    assert float(q.rounded(small, q.E2M1, chance()).mean()) == pytest.approx(0.2, abs=0.01)
-
-
 def test_e8m0_scales_are_powers_of_two_by_either_rule_and_agree_with_torch() -> None:
     given = torch.tensor([1.0, 1.0001, 1.9999, 2.0, 3.0, 0.75, 2.0**-126, 3e38])
     assert q.power_of_two(given, "up").tolist() == [1.0, 2.0, 2.0, 2.0, 4.0, 1.0, 2.0**-126, 2.0**127]
@@ -173,19 +167,14 @@ def test_the_hadamard_transform_is_orthonormal_and_spreads_an_outlier() -> None:
 @pytest.mark.parametrize("shape", [(256, 256, 128), (384, 128, 256)], ids=str)
 @pytest.mark.parametrize("recipe", RECIPE_NAMES)
 def test_each_recipe_shows_an_error_within_its_band(recipe: Recipe, shape: tuple[int, int, int]) -> None:
+    """A band that a format only just fits would fail on other shapes: a fifth is left on either side."""
     tokens, inner, outer = shape
     errors = q.expected_errors(
         recipe, normal(tokens, inner), normal(outer, inner, seed=1), normal(tokens, outer, seed=2)
     )
-    assert {pass_: numeric_verdict(recipe, errors[pass_]) for pass_ in PASSES} == dict.fromkeys(PASSES, "within")
-
-
-def test_the_bands_keep_a_distance_from_what_each_format_shows() -> None:
-    """A band that a format only just fits would fail on other shapes: a fifth is left on either side."""
-    x, weight, gradient = normal(256, 256), normal(128, 256, seed=1), normal(256, 128, seed=2)
-    for recipe, band in ERROR_BANDS.items():
-        for error in q.expected_errors(recipe, x, weight, gradient).values():
-            assert band.low * 1.2 < error < band.high / 1.2
+    assert errors.keys() == {*PASSES}
+    band = ERROR_BANDS[recipe]
+    assert all(band.low * 1.2 < error < band.high / 1.2 for error in errors.values())
 
 
 @pytest.mark.parametrize(

@@ -135,11 +135,6 @@ def test_bf16_goes_through_the_same_module_and_quantises_nothing() -> None:
     assert not any(call[0] == "common.recipe.DelayedScaling" for call in bench.world.calls)
 
 
-def test_prequantized_is_the_timed_step_times_the_gemms_share_of_its_kernels() -> None:
-    bench, variant = Bench(), Variant("fp8_current", "fp8_current")
-    assert us(kernel_only(bench, variant, "dgrad")) == pytest.approx(GEMM["fp8_current"][1])
-
-
 @pytest.mark.parametrize(
     ("recipe", "accumulation"), [("fp8_current", 1), ("fp8_current", 2), ("fp8_current", 4), ("nvfp4", 4), ("bf16", 4)]
 )
@@ -436,11 +431,6 @@ def test_a_second_depth_has_all_parts_of_the_first_and_is_predicted_from_it() ->
     bench, variant = Bench(asked=request(workload=DEEP)), Variant("fp8_current", "fp8_current")
     first = sample(bench.backend.measure(bench.training, variant, 0.0))
     second = sample(bench.backend.second_depth(variant, 0.0))
-    assert (
-        set(second.regions)
-        == set(first.regions)
-        == {name for name in get_args(protocol.RegionName) if "dense" not in name}
-    )
     assert (first.layers_measured, second.layers_measured) == (4, 2)
     workload, held = resolve(bench.request.workload), [found.optimizer_parameters or 0 for found in (first, second)]
     one, two = (

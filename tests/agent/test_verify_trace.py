@@ -259,38 +259,12 @@ def test_what_has_no_gpu_kernels_is_not_there_or_has_strange_names_is_told_plain
     assert "evil?[2J?" in ran.stdout
 
 
-# a whole job
-
-FP8 = OF_CLASS["fp8"]
-AROUND = [name for name, true in KERNELS if true == "not_a_gemm"]
-
-
-def job(folder: Path, bf16_passes: int) -> Path:
-    """32 layers' GEMMs of three passes, in FP8 but for these, beside all kernels that public profiles show around them.
-
-    A BF16 GEMM takes 1.6 times as long. What lies around takes as long as the GEMMs.
-    """
-    events, now = [], 0.0
-    for number in range(96):
-        name, spent = (BF16, 1.6) if number < bf16_passes else (FP8, 1.0)
-        events.append(kernel(name, now, spent))
-        now += spent
-    for name in AROUND:
-        events.append(kernel(name, now, 96 / len(AROUND)))
-        now += 96 / len(AROUND)
-    return written(folder / f"{bf16_passes}.json", *events)
-
-
-def test_a_whole_job_in_fp8_is_verified_and_one_with_one_bf16_pass_of_a_layer_in_32_is_not(tmp_path: Path) -> None:
-    found = document(job(tmp_path, 0), "--claims", "fp8")
-    assert (found["claim"]["verdict"], found["claim"]["share"]) == ("verified", 1.0)
-    assert document(job(tmp_path, 1), "--claims", "fp8")["claim"]["verdict"] == "partial"
-
-
 def test_the_proof_says_which_names_were_unknown(tmp_path: Path) -> None:
     names = [f"some_kernel_{number}" for number in range(7)]
     events = [kernel(name, 10.0 * at, 1.0 + at) for at, name in enumerate(names)]
-    claim = document(written(tmp_path / "t.json", *events, kernel(FP8, 90.0, 100.0)), "--claims", "fp8")["claim"]
+    claim = document(written(tmp_path / "t.json", *events, kernel(OF_CLASS["fp8"], 90.0, 100.0)), "--claims", "fp8")[
+        "claim"
+    ]
     assert claim["verdict"] == "partial"
     assert f"unknown kernels: {', '.join(names[:1:-1])}" in claim["message"], "the longest five"
     assert names[1] not in claim["message"]
