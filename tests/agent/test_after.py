@@ -1,14 +1,14 @@
 """What is looked at after the ABBA blocks: a second depth on every GPU, and nothing that fails in silence."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-from precision_agent.cases import Case, TrainingCase, Variant, cases_of
+from precision_agent.cases import Case, Variant, cases_of
 from precision_agent.protocol import Inspection, RegionName, Sample
 from precision_agent.results.profiling import Looking, look
 from precision_agent.results.train import Measured
@@ -18,6 +18,7 @@ from precision_api.exchange.request import TIMINGS, Timing
 from precision_api.exchange.result import Failure, RecipeResult
 from precision_api.models.model import SlidingWindow
 from precision_api.models.workload import resolve
+from tests.agent.test_assess import Changed
 from tests.agent.test_node_run import on_fakes
 from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import TINY, TINY_WORKLOAD, of, request
@@ -115,7 +116,7 @@ def test_depths_with_other_windows_are_not_held_against_each_other(sequence: int
     second = deeper(0.5)(Variant("bf16", "bf16"))
     assert isinstance(second, Sample)
     first, deep = (partial(replace, windowed_layers=windowed) for windowed in (windows - 1, windows))
-    device = _Windowed(depths=lambda variant: deep(second), windowed=first)
+    device = Changed(depths=lambda variant: deep(second), change=first)
     found = of(on_fakes(device, workload=workload, **STANDARD), "bf16")
     told = [
         "1 of the 2 layers that ran have a sliding window, 2 of the model's 2 do: the full-depth step",
@@ -123,17 +124,6 @@ def test_depths_with_other_windows_are_not_held_against_each_other(sequence: int
     ]
     assert [note.startswith(start) for note, start in zip(found.notes, told, strict=False)] == [True] * notes
     assert (found.training.depth_check is None) == bool(notes)
-
-
-@dataclass
-class _Windowed(FakeBackend):
-    """A device whose training samples say how many layers have a window."""
-
-    windowed: Callable[[Sample], Sample] = lambda found: found
-
-    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
-        found = super().measure(case, variant, seconds)
-        return self.windowed(found) if isinstance(found, Sample) and isinstance(case, TrainingCase) else found
 
 
 @pytest.mark.torch

@@ -45,7 +45,6 @@ def run_on(*backends: FakeBackend, stop: Stop = lambda: None, workload: Workload
 def run_of(
     seconds: Callable[[Case, Variant], float | Failure] = twice_as_fast, stop: Stop = lambda: None, gpus: int = 4
 ) -> Measured:
-    """A run of equal devices."""
     return run_on(*(FakeBackend(seconds, uuid=f"GPU-{index}") for index in range(gpus)), stop=stop)
 
 
@@ -179,7 +178,7 @@ def test_the_control_is_a_ratio_of_equal_baselines_of_training_else_gemms() -> N
 
 
 @dataclass
-class _Changed(FakeBackend):
+class Changed(FakeBackend):
     """A device whose training samples the test changes; `after` so many, and of NVFP4 only, where memory grew short."""
 
     change: Callable[[Sample], Sample] = lambda found: found
@@ -204,7 +203,7 @@ def test_a_model_that_became_another_one_on_the_way_gives_no_training_figure_but
     change: Callable[[Sample], Sample],
 ) -> None:
     steady = FakeBackend(twice_as_fast, uuid="GPU-0")
-    run = run_on(steady, _Changed(twice_as_fast, uuid="GPU-1", change=change, after=30))
+    run = run_on(steady, Changed(twice_as_fast, uuid="GPU-1", change=change, after=30))
     row, baseline = (recipe_result(variant, run, EVIDENCE) for variant in (NVFP4, run.cases.baseline))
     assert row.training.failure.reason == "depth_changed"
     assert baseline.training.tokens_per_second is not None
@@ -217,7 +216,7 @@ def test_one_gpu_that_ran_eagerly_is_told_though_the_others_replayed_graphs() ->
         def change(found: Sample) -> Sample:
             return replace(found, execution=execution, execution_reason=reason)
 
-        return _Changed(one_second, change=change)
+        return Changed(one_second, change=change)
 
     devices = devices_of(ran("graph"), ran("eager", "graph_unsupported: refused"))
     fact = take(devices, cases, (NVFP4,), TIMING, lambda: None).facts[NVFP4.label, cases.training]
@@ -237,7 +236,7 @@ def quicker_forward(case: Case, variant: Variant) -> float | Failure:
 
 def bf16_and_nvfp4(regions: dict[RegionName, float], workload: Workload = TINY_WORKLOAD) -> tuple[RecipeResult, ...]:
     """Both with meanings, of a step with these parts; the optimizer's comes once in 8 micro batches."""
-    parts = _Changed(quicker_forward, uuid="GPU-0", change=lambda found: replace(found, regions=regions))
+    parts = Changed(quicker_forward, uuid="GPU-0", change=lambda found: replace(found, regions=regions))
     run = run_on(parts, workload=workload)
     return with_meanings(tuple(recipe_result(Variant(name, name), run, EVIDENCE) for name in ("bf16", "nvfp4")), run)
 
@@ -284,6 +283,6 @@ def test_a_time_that_is_none_is_a_failure_and_no_figure(spent: float) -> None:
 
 def test_a_part_of_the_step_without_a_time_fails_the_training_figure() -> None:
     cases = tiny()
-    devices = devices_of(_Changed(one_second, change=lambda part: replace(part, regions={**part.regions, "head": 0.0})))
+    devices = devices_of(Changed(one_second, change=lambda part: replace(part, regions={**part.regions, "head": 0.0})))
     failure = take(devices, cases, cases.variants, TIMING, lambda: None).failures[NVFP4.label, cases.training]
     assert (failure.reason, failure.message) == ("no_time", "not a time: head: 0 s")

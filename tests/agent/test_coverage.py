@@ -20,7 +20,6 @@ CASES = [(noise, preset) for noise in sim.NOISES for preset in TIMINGS]
 
 @cache
 def found_for(noise: str, preset: str, equal: bool) -> dict[sim.Kind, sim.Ratios]:
-    """Intervals of both figures on all nodes."""
     timing = TIMINGS[preset]
     seconds = sim.seconds_by_variant(sim.NOISES[noise], sim.abba_order(timing), timing, seed=1 + equal, equal=equal)
     return {kind: sim.ratios(sim.units_of(seconds[kind])) for kind in sim.KINDS}

@@ -257,7 +257,6 @@ OUTPUTS = [LETTERS[a] + LETTERS[b] + LETTERS[(a + b) % 9] for a, b in product(ra
 
 @pytest.mark.parametrize("scales", SCALES)
 def test_a_cublas_tag_is_fp4_or_fp8_only_by_both_of_its_operands(scales: str) -> None:
-    """Nothing but the first two letters decides, whatever output and scale are."""
     for tag in ("".join(parts) for parts in product(LETTERS, LETTERS, OUTPUTS)):
         kernel_class = kernels.classify(f"nvjet_sm100_{tag}_{SQUARE}{scales}_TNT").kernel_class
         if kernel_class == "nvfp4":

@@ -188,7 +188,6 @@ def throttle(reason: str, share: float, sampled: bool = False) -> ThrottleShare:
 
 
 def counted(field: int, *nanoseconds: int) -> list[ThrottleReading]:
-    """One reading a second."""
     return [ThrottleReading(float(at), {field: value}) for at, value in enumerate(nanoseconds)]
 
 

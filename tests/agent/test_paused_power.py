@@ -286,7 +286,6 @@ class Metered(FakeBackend):
 
 
 def taken(*devices: Metered, hooks: Hooks = HOOKS) -> Samples:
-    """All ABBA blocks on these devices."""
     asked = request(recipes=("nvfp4",))
     cases = cases_of(asked, resolve(asked.workload))
     return take(devices_of(*devices), cases, cases.variants, TIMING, lambda: None, 0.1, hooks)

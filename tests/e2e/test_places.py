@@ -136,19 +136,23 @@ class Story:
         eventually(lambda: self.profile.counts().get("succeeded") == self.good, PATIENCE)
 
 
-def begun(site: Site, *traits: str, requests: Object | None = None, **idle: int) -> Iterator[Story]:
+def begun(*traits: str, requests: Object | None = None, **idle: int) -> Any:
     """A story whose bad node has these traits, and a pod of somebody else with these requests."""
-    scene = Scene(site)
-    name, *_ = scene.add_nodes(replace(UNATTENDED, traits=(*UNATTENDED.traits, *traits)), *specs(2))
-    bad = Unattended(scene, name)
-    bad.lives()
-    if requests is not None:
-        scene.lab.apply(neighbour(name, requests))
-    yield Story(scene.apply(rollout=ONE, idle=SHORT | idle), bad)
-    for pod in scene.site.get(paths.pods(site.namespace))["items"]:
-        if pod["spec"].get("nodeName") == bad.name:
-            bad.deletes(pod, 0)
-    scene.close()
+
+    def story(site: Site) -> Iterator[Story]:
+        scene = Scene(site)
+        name, *_ = scene.add_nodes(replace(UNATTENDED, traits=(*UNATTENDED.traits, *traits)), *specs(2))
+        bad = Unattended(scene, name)
+        bad.lives()
+        if requests is not None:
+            scene.lab.apply(neighbour(name, requests))
+        yield Story(scene.apply(rollout=ONE, idle=SHORT | idle), bad)
+        for pod in scene.site.get(paths.pods(site.namespace))["items"]:
+            if pod["spec"].get("nodeName") == bad.name:
+                bad.deletes(pod, 0)
+        scene.close()
+
+    return pytest.fixture(story, scope="module", autouse=True)
 
 
 def neighbour(node: str, requests: Object) -> Object:
@@ -163,39 +167,9 @@ def neighbour(node: str, requests: Object) -> Object:
     }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def unscheduled(site: Site) -> Iterator[Story]:
-    yield from begun(site, "no-pods")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def pulling(site: Site) -> Iterator[Story]:
-    yield from begun(site, "cold", startTimeoutSeconds=30)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def refused_image(site: Site) -> Iterator[Story]:
-    yield from begun(site)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def crowded(site: Site) -> Iterator[Story]:
-    yield from begun(site, requests={"cpu": str(HARDWARE["H100"].cpus - 1)})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def dead(site: Site) -> Iterator[Story]:
-    yield from begun(site)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def dying(site: Site) -> Iterator[Story]:
-    yield from begun(site)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def hanging(site: Site) -> Iterator[Story]:
-    yield from begun(site)
+unscheduled, pulling = begun("no-pods"), begun("cold", startTimeoutSeconds=30)
+crowded = begun(requests={"cpu": str(HARDWARE["H100"].cpus - 1)})
+refused_image, dead, dying, hanging = (begun() for _ in range(4))
 
 
 def test_an_image_that_cannot_be_pulled_is_told_and_its_place_given_back(refused_image: Story, plugin: Plugin) -> None:

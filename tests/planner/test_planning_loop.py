@@ -377,8 +377,6 @@ def test_the_operators_own_process_loads_no_solver() -> None:
 
 
 class Refusing(Written):
-    """A cluster whose writes fail with `error`."""
-
     def __init__(self, error: Exception) -> None:
         super().__init__()
         self.error, self.tries = error, 0

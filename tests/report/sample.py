@@ -53,7 +53,6 @@ def gemms(speed: float, quantised: float | None, broken: str = "") -> tuple[Gemm
 
 
 def sums(speed: float, quantised: float | None, broken: str = "") -> tuple[GemmSum, ...]:
-    """The sums of both modes."""
     found = []
     for mode, rate in (("autocast", speed), ("prequantized", quantised)):
         if rate is None or broken:
@@ -66,7 +65,6 @@ def sums(speed: float, quantised: float | None, broken: str = "") -> tuple[GemmS
 
 
 def training(speed: float, energy: Energy | None = None) -> Training:
-    """The full-depth figure of one recipe."""
     watts = 4800 - 220 * speed
     return Training(
         tokens_per_second=interval(96_000 * speed, 0.004),

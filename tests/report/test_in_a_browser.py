@@ -54,7 +54,6 @@ class Pages:
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
-    """Pages in one Chromium."""
     with chromium() as browser:
         yield Pages(browser, tmp_path_factory.mktemp("pages"))
 
