@@ -1,4 +1,7 @@
-"""Tokens per joule over the baseline's: paired within ABBA blocks, with an interval that holds the truth."""
+"""Tokens per joule over the baseline's: paired within ABBA blocks, with an interval that holds the truth.
+
+Faster, slower, or no difference: beyond the variant's own interval and beyond the run's noise.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +15,7 @@ from precision_agent.method.full_depth import Depth, full_depth_watts
 from precision_agent.power.reasons import COUNTER_DISAGREES
 from precision_agent.protocol import Part, RegionName
 from precision_agent.results.power_windows import NodePower
-from precision_agent.results.train import Measured, RecipePower, training_of
+from precision_agent.results.train import Measured, RecipePower, difference, training_of
 from precision_agent.run.run import run_request
 from precision_agent.sampling.sample import POWER_PARTS
 from precision_api.exchange import stats
@@ -127,3 +130,27 @@ def test_the_interval_holds_the_truth_though_head_and_optimizer_are_seldom_repla
         interval = stats.paired_ratio(*watts)
         held += interval.lower <= 1 <= interval.upper
     assert least <= held / nodes <= 0.97
+
+
+def speedup_of(value: float, half: float) -> Interval:
+    return Interval(value=value, lower=value - half, upper=value + half, n=3)
+
+
+QUIET = speedup_of(1.0, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("variant", "control", "expected"),
+    [
+        (speedup_of(1.3, 0.01), QUIET, "faster"),
+        (speedup_of(0.8, 0.01), QUIET, "slower"),
+        (speedup_of(1.3, 0.31), QUIET, "no_difference"),
+        (speedup_of(1.004, 0.0001), QUIET, "no_difference"),
+        (speedup_of(1.02, 0.001), speedup_of(1.01, 0.015), "no_difference"),
+        (speedup_of(1.03, 0.001), speedup_of(1.01, 0.015), "faster"),
+        (speedup_of(0.97, 0.001), speedup_of(0.99, 0.015), "slower"),
+        (speedup_of(1.006, 0.0005), None, "faster"),
+    ],
+)
+def test_a_difference_needs_both(variant: Interval, control: Interval | None, expected: str) -> None:
+    assert difference(variant, control) == expected

@@ -27,7 +27,7 @@ from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult, summary_of
 from precision_operator.core.results.ingest import finding
 from precision_operator.core.results.reading import read
-from tests.agent.test_publish import fullest
+from tests.agent.test_run import fullest
 from tests.support.report_objects import recipe_row, report_status
 from tests.support.result_objects import HASH, recipe_result, result
 from tests.support.world import MINUTE, NOW, gone, job, pod, report

@@ -34,7 +34,7 @@ from precision_operator.core.observe.nodes import node_facts, quantity
 from precision_operator.core.observe.stop import stop_in
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.results.log_tail import log_tail
-from tests.planner.test_any_file import places
+from tests.planner.test_bad_input import places
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.result_objects import request_text, result
 from tests.support.small_model import SMALL_LLAMA

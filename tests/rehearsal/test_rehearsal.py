@@ -1,4 +1,7 @@
-"""The rehearsal's own parts that need neither CUDA's headers nor a torch that knows CUDA."""
+"""The rehearsal's own parts that need neither CUDA's headers nor a torch that knows CUDA.
+
+The sampler's clock in a rehearsal: it keeps its ticks on a machine that is too busy for them.
+"""
 
 import importlib
 import json
@@ -26,6 +29,7 @@ from tests.rehearsal.activations import wrong
 from tests.rehearsal.build import LIBRARIES, NVML, NotBuilt, build, commands
 from tests.rehearsal.calls import wrong_order, wrong_profiles
 from tests.rehearsal.environment import GPUS, START, Rehearsal, environment, nvml_script
+from tests.rehearsal.ticks import SAMPLER, Ticks, is_sampler
 from tests.rehearsal.weights import first_number, set_zero
 from tests.support.result_objects import result
 from tests.support.te_fake import fakes
@@ -305,3 +309,42 @@ def test_profiles_fail_for_want_of_kernels_exactly_where_there_are_none() -> Non
     assert wrong_profiles(mixed, no_kernels=False) == ["bf16, gemms: no_kernels"]
     assert wrong_profiles(mixed, no_kernels=True) == ["bf16, training: profiled without kernels"]
     assert wrong_profiles({"recipes": [{"recipe": "bf16"}]}, no_kernels=True) == ["the result has no profile"]
+
+
+class Busy:
+    """A machine whose waits take `late` seconds longer than asked for."""
+
+    def __init__(self, late: float) -> None:
+        self.late, self.at, self.asked, self.told = late, 100.0, [0.0], [0.0]
+        self.asked.clear()
+        self.told.clear()
+
+    def now(self) -> float:
+        return self.at
+
+    def wait(self, read: Any, write: Any, error: Any, timeout: float) -> tuple[list[Any], ...]:
+        self.asked.append(timeout)
+        self.at += timeout + self.late
+        return [], [], []
+
+
+@pytest.mark.parametrize("late", [0.0, 0.03, 2.0])
+def test_the_sensor_is_asked_at_every_tick_however_late_the_process_wakes_up(late: float) -> None:
+    machine = Busy(late)
+    ticks = Ticks(machine.now, machine.wait, machine.told.append)
+    seen = [ticks.monotonic()]
+    for _ in range(20):
+        ticks.select([], [], [], 0.05)
+        seen.append(ticks.monotonic())
+    assert seen == machine.told == pytest.approx([100 + 0.05 * tick for tick in range(21)])
+    assert all(timeout >= 0 for timeout in machine.asked)
+
+
+def test_late_ticks_are_made_up_for_by_the_sampler_alone() -> None:
+    machine = Busy(late=1.0)
+    ticks = Ticks(machine.now, machine.wait, machine.told.append)
+    for _ in range(3):
+        ticks.select([], [], [], 0.05)
+    assert machine.asked == pytest.approx([0.05, 0.0, 0.0])
+    assert is_sampler(["python", "-m", SAMPLER, "file", "0.05", "1", "GPU-0"])
+    assert not is_sampler(["python", "-m", "precision_agent", "run", SAMPLER])
