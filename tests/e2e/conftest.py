@@ -13,6 +13,7 @@ from tests.support.api_server import ApiServer
 from tests.support.audit import AUDIT_LOG, audit_flags
 from tests.support.history import History
 from tests.support.kubernetes_version import kubernetes_flags
+from tests.support.plugin import Plugin
 from tests.support.refusing import PLACES
 from tests.support.site import Scene, Site
 from tests.support.tenant import TENANT
@@ -81,6 +82,11 @@ def corner(site: Site) -> Iterator[Scene]:
 scene = pytest.fixture(corner)
 stage = pytest.fixture(scope="module")(corner)
 """The same for all tests of a module, which look at one story from several sides."""
+
+
+@pytest.fixture
+def plugin(site: Site, tmp_path: Path) -> Plugin:
+    return Plugin.of(site.lab, tmp_path)
 
 
 @pytest.fixture(scope="session")

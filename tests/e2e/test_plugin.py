@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,11 +24,6 @@ SLOW = 4
 RECIPES = ["fp8_current", "fp8_delayed"]
 Fleet = tuple[Profile, list[str]]
 LLAMA = {"workload": {"preset": "llama3-8b"}, "benchmarks": {}, "recipes": RECIPES}
-
-
-@pytest.fixture
-def plugin(site: Site, tmp_path: Path) -> Plugin:
-    return Plugin.of(site.lab, tmp_path)
 
 
 @pytest.fixture(scope="module")

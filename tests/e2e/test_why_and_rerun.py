@@ -1,7 +1,6 @@
 """The plugin as kubectl runs it: a node that fails run after run says so, is released by rerun, and measured."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,17 +10,12 @@ from precision_api.facts.names import ANNOTATION_RERUN
 from precision_lab.fleet.fleet import NodeSpec
 from tests.support.eventually import eventually
 from tests.support.plugin import Plugin
-from tests.support.site import Profile, Scene, Site, reasons, specs
+from tests.support.site import Profile, Scene, reasons, specs
 
 pytestmark = pytest.mark.cluster
 
 ONCE = {"maxConcurrent": 4, "retry": {"limit": 0}}
 OTHER = {"name": "other", "shapes": [{"m": 2048, "k": 4096, "n": 4096}]}
-
-
-@pytest.fixture
-def plugin(site: Site, tmp_path: Path) -> Plugin:
-    return Plugin.of(site.lab, tmp_path)
 
 
 def test_a_node_that_fails_run_after_run_is_quarantined_and_rerun_releases_it(scene: Scene, plugin: Plugin) -> None:

@@ -21,21 +21,12 @@ from precision_lab.pictures.sweeps import Sweep, sweeps
 from precision_operator.planner.answer.document import status
 
 
-def node(product: ProductClass, *traits: str) -> dict[str, Any]:
-    return node_manifest(NodeSpec(product, traits=traits), f"{product.lower()}-0000", 0)
-
-
-def gpus(made: dict[str, Any]) -> tuple[str, str]:
-    """(capacity, allocatable) of whole GPUs."""
-    return made["status"]["capacity"]["nvidia.com/gpu"], made["status"]["allocatable"]["nvidia.com/gpu"]
-
-
 def label(made: dict[str, Any], name: str) -> str | None:
     return made["metadata"]["labels"].get(f"nvidia.com/{name}")
 
 
 def test_a_gb200_tray_looks_like_one() -> None:
-    made = node("GB200", "arch-taint")
+    made = node_manifest(NodeSpec("GB200", traits=("arch-taint",)), "gb200-0000", 0)
     expected = {
         "gpu.product": "NVIDIA-GB200",
         "gpu.count": "4",
@@ -46,7 +37,7 @@ def test_a_gb200_tray_looks_like_one() -> None:
     }
     assert {name: label(made, name) for name in expected} == expected
     assert made["metadata"]["labels"]["kubernetes.io/arch"] == "arm64"
-    assert gpus(made) == ("4", "4")
+    assert tuple(made["status"][kind]["nvidia.com/gpu"] for kind in ("capacity", "allocatable")) == ("4", "4")
     assert made["spec"]["taints"] == [
         {"key": "nvidia.com/gpu", "effect": "NoSchedule"},
         {"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"},
