@@ -290,7 +290,8 @@ class Fleet:
                 self.repair(name, dice.random() < 0.4)
                 self.boot(name)
             case "degrades":
-                self.repair(name, True)
+                for it in dice.choice([[name], self.names[::2]]):
+                    self.repair(it, True)
             case "namesake":
                 self.repair(name, dice.random() < 0.3)
                 self.boot(name, anew=True)
