@@ -94,6 +94,17 @@ DRIFTED = accepted("Inconclusive", "ReferenceDrifted")
 FAILING_GPU = of_node("precision_node_failing_gpu_info", 'gpu="3",UUID="GPU-3",pci="0000:19:00.0"')
 NOT_ACCEPTED = NODE | {"fault": "not_accepted", "reason": "TooSlow", "owner": "hardware"}
 GARBLED = "precision_operator_stop_garbled"
+PROBLEMS = {
+    "PrecisionNodeConditionBlocked": "Unguarded",
+    "PrecisionOpenNodeFails": "FailUnconfirmed",
+    "PrecisionDomainFails": "DomainFails",
+}
+
+
+def problem(name: str) -> str:
+    return f'precision_operator_node_condition_problems{{problem="{name}"}}'
+
+
 DIVERGED = of_node("precision_node_loss_verdict", 'recipe="nvfp4",verdict="diverged"')
 LIMIT_OF, GONE = "precision_node_gpu_power_limit_watts", of_node("precision_node_outdated", 'reason="NodeGone"')
 
@@ -202,6 +213,10 @@ SUMMARIES = {
     "PrecisionPowerLimitLow": "A GPU of n1 is limited to 900 W",
     "PrecisionManyNodes": "4 nodes of pool gb200 are slow",
     "PrecisionDriversDiffer": "Pool gb200 has had 2 drivers for a week",
+    "PrecisionNodeConditionBlocked": "Verdicts do not reach Nodes (Unguarded: 1) in cluster "
+    "PrecisionNodeConditionBlocked",
+    "PrecisionOpenNodeFails": "1 nodes that take work fail (FailUnconfirmed) in cluster PrecisionOpenNodeFails",
+    "PrecisionDomainFails": "1 nodes of one NVLink domain fail together in cluster PrecisionDomainFails",
     "PrecisionStopUnreadable": "No agent starts in cluster PrecisionStopUnreadable: the stop's ConfigMap can't be read",
     "faults": "The operator's passes fail: 20 in ten minutes in cluster faults",
     "PrecisionCampaignStuck": "Profile nightly makes no progress: 6 nodes are queued or running",
@@ -326,6 +341,10 @@ CLEARING = (
         step=30,
     ),
     Case("PrecisionStopUnreadable", {GARBLED: "0x29 1x59 0x60"}, (20, 42, 105), (50, 85), INSTALLED),
+    *(
+        Case(alert, {problem(name): "0x29 1x59 0x60"}, (20, 30, 105), (45, 85), INSTALLED | {"problem": name})
+        for alert, name in PROBLEMS.items()
+    ),
     *(
         Case("PrecisionReconcileErrors", {series: "0+2x99 200x60"}, (30, 120), (50, 95), INSTALLED, name=name)
         for name, series in (
@@ -992,6 +1011,7 @@ CALM = {
         step=30,
     ),
     "a stop that can be read": Case("PrecisionStopUnreadable", {GARBLED: "0x100"}, (90,)),
+    **{f"none {name}": Case(alert, {problem(name): "0x100"}, (90,)) for alert, name in PROBLEMS.items()},
     "a failed attempt that is soon made good": Case("PrecisionNodeFailed", {FAILED: "1x50 _x50"}, (45, 90)),
     "many nodes that fail: their profile is the story": Case(
         "PrecisionProfileFailing",

@@ -133,14 +133,17 @@ def read_log(log: str | bytes, detail: Detail, request_hash: str) -> Measurement
     """
     if len(log) > LOG_MAX_CHARACTERS:
         raise WireError("ResultTooLarge", f"the log has {len(log)} characters")
-    text = unpacked(_matching(_text(log), detail))
-    try:
-        result = read_json(MeasurementResult, text)
-    except (ValidationError, RecursionError, OverflowError) as error:
-        raise _invalid("full result", error, text) from None
+    result = _parsed(unpacked(_matching(_text(log), detail)))
     if result.request_hash != request_hash:
         raise WireError("ResultForeign", "the full result answers another request")
     return result
+
+
+def _parsed(text: bytes) -> MeasurementResult:
+    try:
+        return read_json(MeasurementResult, text)
+    except (ValidationError, RecursionError, OverflowError) as error:
+        raise _invalid("full result", error, text) from None
 
 
 def agree(summary: Summary, result: MeasurementResult) -> None:

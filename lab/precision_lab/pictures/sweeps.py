@@ -131,6 +131,7 @@ class Sweep:
         body = build(store.view(), 1)
         own_metrics = OwnMetrics(process=False)
         own_metrics.tell(body)
+        own_metrics.last_list.set(self._now.timestamp())
         (shard,) = body.shards
         return {"/metrics": body.fleet + own_metrics.text(), "/metrics/shard/0": shard.text()}
 
