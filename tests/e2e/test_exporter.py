@@ -78,7 +78,7 @@ def test_a_slow_node_of_a_living_cluster_ends_as_its_alert_and_as_no_other(scene
     alike = ("H100",)
     *_, slow = scene.add_nodes(*specs(4, products=alike), *specs(1, "scale:0.8", products=alike))
     profile = scene.completed(workload={"preset": "llama3-8b"}, benchmarks={})
-    mine = f'alertstate="firing",profile="{profile.name}"'
+    mine = f'alertstate="firing",node=~"{scene.mark}-.*"'
     with watched_by_prometheus(scene.site, tmp_path) as prometheus:
         fired = prometheus.wait_for(f"ALERTS{{{mine}}}", seconds=60)
         assert [(alert.labels["alertname"], alert.labels["node"]) for alert in fired] == [("PrecisionNodeSlow", slow)]
