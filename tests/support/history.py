@@ -7,6 +7,7 @@ put together afterwards as it was. A watch that lost its place would leave a gap
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any, Literal
 
 from precision_api.facts import names
@@ -88,8 +89,8 @@ class Watches:
                     version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
                         self._seen.append(Change(_version(event["object"]), kind, event["type"], event["object"]))
-            except OSError:
-                self._ending.wait(0.1)  # the connection was lost: go on from where it was
+            except (OSError, HTTPException, ValueError):
+                self._ending.wait(0.1)  # the connection was lost, also within a line: go on from where it was
 
 
 class History(Watches):
