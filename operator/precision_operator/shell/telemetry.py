@@ -30,6 +30,7 @@ from precision_operator.core.reasons import Kind
 from precision_operator.shell.observing.cache import ObjectKind
 
 QUEUE_STATES: tuple[Kind, ...] = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
+CONDITION_PROBLEMS = ["Unguarded", "Refused", "StaleSeconds", "Starved", "FailUnconfirmed", "FailHeld", "DomainFails"]
 MOST_POOLS, OTHER_POOLS = 1_000, "others"
 """How many pools have series of their own: `spec.poolLabel: kubernetes.io/hostname` makes each node one, for ever."""
 RUN_BUCKETS = (30.0, 60.0, 120.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 2700.0, 5400.0)
@@ -143,6 +144,8 @@ class Telemetry:
             "What is wrong with conditions ComputeAccepted, by problem; docs/node-condition.md says what each means.",
             ["problem"],
         )
+        for problem in CONDITION_PROBLEMS:
+            self._condition_problems.labels(problem)
         self._strangers = gauge(
             "precision_operator_strangers",
             "Jobs and pods that bear the agents' label and were not made by the operator: they hold nothing for it.",
