@@ -10,7 +10,7 @@ from typing import NamedTuple
 from precision_api.facts.names import DEFAULT_POOL_LABEL
 from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance, ReportStatus
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.attempts.verdicts import Terms
+from precision_operator.core.attempts.verdicts import Terms, run_of
 from precision_operator.core.eligibility.proved import changed_subject
 from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.node_gate import NodeGate
@@ -70,11 +70,13 @@ class NodeConditions:
         if row is None or left is None:
             return
         status, verdict = left.status, self._verdicts.get(key)
-        if (run := status.run) is not None and status.attempt is not None and status.attempt.run == run.run:
+        run, newest = status.run, verdict.runs.run if verdict is not None and verdict.runs is not None else ""
+        if run is not None and status.attempt is not None and status.attempt.run == run.run and newest != run_of(run):
             result = await self._reports.result(report, run)
             verdict = with_result(status.model_copy(update={"acceptance": verdict}), result, terms)
         verdict = decided(terms, status.model_copy(update={"acceptance": verdict}), facts, self._now())
-        self._left.pop(key, None)
+        if verdict.verdict != "Inconclusive":  # else it is decided again when what it hangs on changes
+            self._left.pop(key, None)
         self._verdicts[key] = verdict
         admitted = row.admits(terms.asked, terms.recipes, left.image_id)
         on_boot = AcceptanceSubject(boot_id=verdict.unhealthy_boot_id)
