@@ -124,7 +124,8 @@ class Server(FakeCluster):
         kept = {it["type"]: it for it in (*there["status"]["conditions"], *rows)}
         status = there["status"] | {"conditions": list(kept.values())}
         before = next((it for it in there["status"]["conditions"] if it["type"] == CONDITION), {})
-        patched = await super().patch(path, {"metadata": body["metadata"], "status": status})
+        named = {key: value for key, value in body["metadata"].items() if value is not None}
+        patched = await super().patch(path, {"metadata": named, "status": status})
         at, process = self.world.now(), self.world.process
         self.record.written += [
             Written(process, meta["name"], meta["uid"], boot, at, before, row, self.guarded) for row in rows
@@ -287,6 +288,8 @@ class Fleet:
         match what:
             case "reboot":
                 self.boot(name)
+                await self.settle()
+                await self.end_agents(dice.choice(["", "Simulated"]))
             case "another driver":
                 self.boot(name, driver="590.10")
                 self.boot(name)
@@ -310,7 +313,11 @@ class Fleet:
             case "reference":
                 self.save(dice.choice([None, self.text.replace("bf16", "bf16 "), self.text]))
             case "edit":
-                self.ask(**dice.choice([{}, {"mustDetectPercent": {"reference": 20}}, {"validFor": "1d"}]))
+                lax = {"mustDetectPercent": {"reference": 20, "node": 20}}
+                self.ask(**dice.choice([{}, lax, {"validFor": "1d"}]))
+                self.boot(name)
+                await self.settle()
+                await self.end_agents()
             case "suspend":
                 self.ask(suspend=dice.random() < 0.5)
             case "stale cache":
@@ -441,6 +448,11 @@ async def schedule(seed: int, steps: int = 25) -> list[str]:
     rows = fleet.conditions()
     good = {name for name in fleet.names if fleet.truths[name] == Truth()}
     is_open = {name for name, row in rows.items() if row.get("status") == "True"}
+    drifted = {
+        name for name, row in rows.items() if "ReferenceDrifted" in (row.get("reason"), row.get("message", "")[:16])
+    }
+    if len(good) < 2 / 3 * len(rows):  # the guard on the reference speaks then: it passes nobody, and fails nobody
+        good, is_open = good - drifted, is_open - drifted
     if len(good - is_open) > 0.05 * len(good):
         errors.append(f"good nodes are not open at the end: {[(name, rows[name]) for name in good - is_open]}")
     held = {name for name in is_open if rows[name]["reason"] == "FailHeld"}
