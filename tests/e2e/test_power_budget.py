@@ -66,8 +66,8 @@ RAISED = 20_000
 
 @pytest.fixture(scope="module")
 def defaults(stage: Scene) -> dict[str, int]:
-    """Watts by node UID of a fleet of GB200 and H100 nodes."""
-    stage.add_nodes(*specs(NODES, products=("GB200", "H100")))
+    """Watts by node UID of a fleet of GB200 and H100 nodes, whose agents run so long that starts catch up."""
+    stage.add_nodes(*specs(NODES, "agent-seconds:4", products=("GB200", "H100")))
     return default_watts(stage.nodes())
 
 
