@@ -13,6 +13,7 @@ from precision_operator.core.eligibility.checks import decide, matches, mismatch
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.reasons import REASONS
+from precision_operator.shell.observing.cache import Cache
 from tests.support.node_objects import EIGHT_H100, gpu_device, node_object, resource_slice, slice_object
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "gpu_nodes.json").read_text())
@@ -125,7 +126,19 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
         "being validated by NVSentinel": node_object(
             taints=[{"key": "nvsentinel.nvidia.com/validation-pending", "effect": "NoSchedule"}]
         ),
-        "being set up by skyhook": node_object(
+        "not certified, by NVSentinel's taint": node_object(
+            taints=[{"key": "nvsentinel.dgxc.nvidia.com/nvcre-cert-failed", "effect": "NoSchedule"}]
+        ),
+        "its own annotation, by NVSentinel": node_object(annotations={"quarantineHealthEvent": "[]"}),
+        "validation failed, by NVSentinel": node_object(
+            EIGHT_H100 | {"nvsentinel.nvidia.com/validation-state": "validation-failed"}
+        ),
+        "not certified, by nvcre-certification-monitor": node_object(conditions={"NVCRECertFailed": "True"}),
+        "an XID error, by a monitor": node_object(taints=[{"key": "gpu.nvidia.com/xid", "effect": "NoExecute"}]),
+        "a driver upgrade, by NVIDIA GPU Operator": node_object(
+            EIGHT_H100 | {"nvidia.com/gpu-driver-upgrade-state": "pod-restart-required"}
+        ),
+        "being set up by Skyhook": node_object(
             taints=[{"key": "skyhook.nvidia.com", "value": "runtime-required", "effect": "NoSchedule"}]
         ),
     },
@@ -151,6 +164,15 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
 def test_a_node_is_decided_by_the_first_check_that_speaks(node: dict[str, Any], reason: str) -> None:
     decision = decide(node_facts(node), ANY)
     assert (decision.reason, decision.kind) == (reason, REASONS[reason].kind)
+
+
+@pytest.mark.parametrize("case", CASES["NotInService"])
+def test_a_node_out_of_service_is_seen_by_the_operator_and_says_who_marked_it(case: str) -> None:
+    cache, node = Cache(), CASES["NotInService"][case]
+    cache.put("nodes", node)
+    message = decide(node_facts(cache.all("nodes")[node["metadata"]["uid"]]), ANY).message
+    assert case.partition("by ")[2].removesuffix("'s taint") in message
+    assert "tolerat" not in message
 
 
 XID = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}

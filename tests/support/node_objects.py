@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
@@ -22,6 +23,7 @@ def node_object(
     unschedulable: bool = False,
     images: Sequence[str] = (AGENT_IMAGE,),
     boot: str = "",
+    conditions: Mapping[str, str] = MappingProxyType({}),
     **meta: Any,
 ) -> dict[str, Any]:
     """A ready node with eight H100 and the agent's image unless told otherwise.
@@ -39,7 +41,10 @@ def node_object(
         "status": {
             "allocatable": offered,
             "capacity": offered if capacity is None else {"cpu": "96", **capacity},
-            "conditions": [{"type": "Ready", "status": ready, "reason": "KubeletReady"}],
+            "conditions": [
+                {"type": "Ready", "status": ready, "reason": "KubeletReady"},
+                *({"type": kind, "status": value} for kind, value in conditions.items()),
+            ],
             "images": [{"names": list(images)}],
             **({"nodeInfo": {"bootID": boot}} if boot else {}),
         },

@@ -26,7 +26,10 @@ CORDONED_TAINT = "node.kubernetes.io/unschedulable"
 
 _PASSING_TAINTS = (
     ("Cordoned", re.escape(CORDONED_TAINT)),
-    ("NotInService", r"readiness\.k8s\.io/.+|nvsentinel\.nvidia\.com/.+|skyhook\.nvidia\.com(/.+)?"),
+    (
+        "NotInService",
+        r"readiness\.k8s\.io/.+|nvsentinel\.(dgxc\.)?nvidia\.com/.+|skyhook\.nvidia\.com(/.+)?|gpu\.nvidia\.com/xid",
+    ),
     (
         "NodeDeleting",
         r"ToBeDeletedByClusterAutoscaler|karpenter\.sh/disrupt(ed|ion)|node\.kubernetes\.io/out-of-service"
@@ -39,6 +42,15 @@ _PASSING_TAINTS = (
     ),
 )
 """Taints that others put on and take off again by themselves: the node waits, no toleration is suggested."""
+
+_SETTERS = {
+    "readiness.k8s.io": "Node Readiness Controller",
+    "skyhook.nvidia.com": "Skyhook",
+    "gpu.nvidia.com": "a monitor of the GPUs' XID errors",
+    "nvsentinel.nvidia.com": "NVSentinel",
+    "nvsentinel.dgxc.nvidia.com": "NVSentinel",
+}
+"""Who sets a taint that takes a node out of service, by the domain of its key."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +231,9 @@ def _not_ready(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
 
 def _not_in_service(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     taint = _taint_of(question, "NotInService")
-    return _where_so(mark=f"taint {taint}" if taint else facts.out_of_service, node=facts.name)
+    setter = _SETTERS.get(taint.key.partition("/")[0]) if taint else None
+    mark = f"taint {taint}" + (f" of {setter}" if setter else "") if taint else facts.out_of_service
+    return _where_so(mark=mark, node=facts.name)
 
 
 def _cordoned(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:

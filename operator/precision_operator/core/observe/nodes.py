@@ -24,6 +24,7 @@ from precision_operator.core.observe.raw_object import condition_of, entries, ma
 
 T = TypeVar("T")
 QUARANTINED, UPGRADE = "quarantineHealthEvent", "nvidia.com/gpu-driver-upgrade-state"
+VALIDATION, NOT_CERTIFIED = "nvsentinel.nvidia.com/validation-state", "NVCRECertFailed"
 Way = Literal["plugin", "claim"]
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
@@ -169,7 +170,7 @@ def node_facts(
         unschedulable=spec.get("unschedulable") is True,
         ready=not_ready is None,
         not_ready=not_ready,
-        out_of_service=_out_of_service(meta, labels),
+        out_of_service=_out_of_service(meta, labels, status),
         deleting=bool(meta.get("deletionTimestamp")),
         mig=gpu_labels.mig(labels, allocatable),
         mig_changing=gpu_labels.mig_changing(labels),
@@ -317,12 +318,17 @@ def _not_ready(status: Mapping[str, Any]) -> str | None:
     return f"condition Ready is {ready.get('status')}" + (f" ({ready['reason']})" if ready.get("reason") else "")
 
 
-def _out_of_service(meta: Mapping[str, Any], labels: Mapping[str, str]) -> str | None:
-    """NVSentinel's annotation, and the label of the GPU operator's driver upgrade while that goes on."""
+def _out_of_service(meta: Mapping[str, Any], labels: Mapping[str, str], status: Mapping[str, Any]) -> str | None:
+    """A mark other than a taint that somebody repairs, validates or upgrades the node, and whose mark it is."""
     if QUARANTINED in section(meta, "annotations"):
-        return f"annotation {QUARANTINED}"
+        return f"annotation {QUARANTINED} of NVSentinel"
+    if labels.get(VALIDATION) == "validation-failed":
+        return f"label {VALIDATION}=validation-failed of NVSentinel"
+    if condition_of(status, NOT_CERTIFIED).get("status") == "True":
+        return f"condition {NOT_CERTIFIED} of NVSentinel's nvcre-certification-monitor"
     state = labels.get(UPGRADE, "")
-    return None if state in ("", "upgrade-required", "upgrade-done") else f"label {UPGRADE}={state}"
+    ended = ("", "upgrade-required", "upgrade-done")
+    return None if state in ended else f"label {UPGRADE}={state} of the NVIDIA GPU Operator"
 
 
 def _arch(labels: Mapping[str, str], status: Mapping[str, Any], product: ProductClass | None) -> str | None:

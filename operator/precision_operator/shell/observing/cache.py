@@ -15,7 +15,7 @@ from precision_operator.cluster.object_store import ObjectStore, identity
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.kept_report import kept_report
 from precision_operator.core.observe.node_gate import CONDITION
-from precision_operator.core.observe.nodes import QUARANTINED
+from precision_operator.core.observe.nodes import NOT_CERTIFIED, QUARANTINED
 from precision_operator.core.observe.observed import Raw, ReportView
 from precision_operator.core.observe.views import asked_gpus, report_view
 
@@ -174,10 +174,10 @@ def _pick(raw: Raw, part: str, *keys: str) -> dict[str, Any]:
 
 
 def _node(raw: Raw) -> dict[str, Any]:
-    """Heartbeats must not look like changes: of the conditions only Ready, without its times, and ours."""
+    """Heartbeats must not look like changes: of conditions only Ready and NVCRE's, without their times, and ours."""
     status = _pick(raw, "status", "allocatable", "capacity", "nodeInfo")
     conditions = (raw.get("status") or {}).get("conditions") or []
-    ready = [c for c in conditions if c.get("type") == "Ready"]
+    ready = [c for c in conditions if c.get("type") in ("Ready", NOT_CERTIFIED)]
     keep = ("type", "status", "reason", "message")
     ours = [c for c in conditions if c.get("type") == CONDITION]
     status["conditions"] = [{key: c[key] for key in keep if key in c} for c in ready] + ours
