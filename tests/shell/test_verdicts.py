@@ -215,9 +215,11 @@ async def test_a_node_that_is_like_no_golden_one_is_neither_accused_nor_passed(n
     assert (verdict["verdict"], verdict["reason"]) == ("Inconclusive", reason), verdict["message"]
     assert (await World(golden_draft()).measure(sound, 1))["verdict"] == "Pass", "whole, against eight of its kind"
     world = World(SPLIT)
-    for labels, verdict in ((EIGHT_H100 | {"zone": "b"}, "Pass"), (EIGHT_H100, "Inconclusive")):
+    zone, h200 = {"zone": "b"}, {"zone": "b", "nvidia.com/gpu.product": "NVIDIA-H200"}
+    steps = (EIGHT_H100 | zone, "Pass"), (EIGHT_H100, "Inconclusive"), (zone, "Pass"), (h200, "Inconclusive")
+    for labels, verdict in steps:
         world.loop.cluster._store(f"{paths.NODES}/{NODE}", node_object(labels, name=NODE, boot="boot-1"))
-        assert (await world.measure(sound, 1))["verdict"] == verdict, "until it leaves the zone"
+        assert (await world.measure(sound, 1))["verdict"] == verdict, "until it leaves the zone, or has other GPUs"
 
 
 async def test_a_health_counter_fails_without_a_run_until_the_gpu_is_reset() -> None:
@@ -389,9 +391,9 @@ def reference_of(stack: str = "0123456789abcdef", *others: Recipe) -> Reference:
     return made({f"n{at}": two(measured_node(f"n{at}", 1, software=software), *others) for at in range(8)}, {})[0]
 
 
-def swapped(at: int) -> Run:
-    """Sound with both, after one GPU was swapped."""
-    return lambda seed: golden_nodes.changed(two(sound(seed)), gpu_names(NODE)[at], "GPU-new")
+def swapped(at: int, run: Run = sound, *others: Recipe) -> Run:
+    """With two recipes or more, after one GPU was swapped."""
+    return lambda seed: golden_nodes.changed(two(run(seed), *others), gpu_names(NODE)[at], f"GPU-new-{at}")
 
 
 def layers(result: MeasurementResult) -> MeasurementResult:
@@ -400,12 +402,8 @@ def layers(result: MeasurementResult) -> MeasurementResult:
     return result.model_copy(update={"recipes": (result.recipes[0], *rows)})
 
 
-def four_swapped(seed: int) -> MeasurementResult:
-    return golden_nodes.changed(two(sound(seed), *FOUR[1:]), gpu_names(NODE)[5], "GPU-new")
-
-
-def bad_four(stack: str) -> Run:
-    return lambda seed: two(upgraded(stack, bad_gpu)(seed), *FOUR[1:])
+def four(run: Run) -> Run:
+    return lambda seed: two(run(seed), *FOUR[1:])
 
 
 faint, fallen, hot_bad = partial(sound, gpu_off=-4), also(NONE_FAILS["Fallback"], sound), also(hot, bad_gpu)
@@ -420,9 +418,9 @@ BF16 = reference_of().recipes["bf16"]
 LESS, WIDE = (reference_of().model_copy(update={"recipes": {"bf16": replace(BF16, within=of * (BF16.within or 0))}})
               for of in (1, 3))  # fmt: skip
 WELL, SLOW, FAINT = (GOOD, "WithinLimits 1"), (GOOD, "TooSlow 1"), (of_two(faint, sound), "TooSlow 2")
-four_bad = bad_four("0123456789abcdef")
-FOUR_OF, LAYERS_OF = (made({f"n{at}": also(of, lambda seed: two(measured_node(f"n{seed}", 1), *FOUR[1:]))(at)
-                            for at in range(8)}, {})[0] for of in (MeasurementResult.model_copy, layers))  # fmt: skip
+four_bad, four_swapped, four_good = four(bad_gpu), swapped(5, sound, *FOUR[1:]), (four(sound), "WithinLimits 1")
+FOUR_OF, LAYERS_OF = (made({f"n{at}": also(of, four(lambda at: measured_node(f"n{at}", 1)))(at) for at in range(8)},
+                           {})[0] for of in (MeasurementResult.model_copy, layers))  # fmt: skip
 REPLACED, ANOTHER = "ReferenceReplaced 1", (of_two(sound, bad_gpu), "TooSlow 2")
 FAILS, AGAIN, START, SHORT = (BAD, "TooSlow 2"), (BAD, "TooSlow 1"), (ONE, " 0"), (short, REPLACED)
 STEPS: dict[str, list[tuple[Any, str]]] = {
@@ -446,14 +444,16 @@ STEPS: dict[str, list[tuple[Any, str]]] = {
     "sound runs without a reference": [GONE, *[(GOOD, REPLACED)] * 4, (FAINT[0], REPLACED), (ONE, "BetweenLimits 0")],
     "wider limits for a while": [START, FAINT, (WIDE, "WithinLimits 0"), WELL, (reference_of(), "TooSlow 0")],
     "one bad run without a reference": [GONE, (GOOD, REPLACED), (BAD, REPLACED), ({}, "BetweenLimits 0"), SLOW],
-    "three keys of four recipes": [(reference_of("d", *FOUR[1:]), " 0"), (bad_four("d"), "TooSlow 2"),
-        *[(bad_four(stack), "OtherKey 1") for stack in ("e", "f")], (reference_of("f", *FOUR[1:]), "BetweenLimits 0"),
-        (bad_four("f"), "TooSlow 1")],
+    "three keys of four recipes": [(reference_of("d", *FOUR[1:]), " 0"), (four(upgraded("d", bad_gpu)), "TooSlow 2"),
+        *[(four(upgraded(stack, bad_gpu)), "OtherKey 1") for stack in ("e", "f")],
+        (reference_of("f", *FOUR[1:]), "BetweenLimits 0"), (four(upgraded("f", bad_gpu)), "TooSlow 1")],
     "one GPU is swapped, then the bad one, and is back": [FAILS, (swapped(5), "TooSlow 1"),
         (swapped(0), "WithinLimits 1"), SLOW],
     "one GPU is swapped, four recipes": [(FOUR_OF, " 0"), (four_bad, "TooSlow 2"), *[(four_swapped, "TooSlow 1")] * 3],
     "one GPU is swapped, last layers in names": [(LAYERS_OF, " 0"), (also(layers, four_bad), "TooSlow 2"),
         *[(also(layers, four_swapped), "TooSlow 1")] * 3],
+    "no room for a doubt": [(FOUR_OF, " 0"), (swapped(0, bad_gpu, *FOUR[1:]), "TooSlow 2"), four_good,
+        *[(of, "RunsLost 1") for of in (four(faint), four(sound), four_swapped)], DAY, four_good],
     "a day that ends": [FAILS, LATE, AGAIN, DAY, SLOW],
     "a day of another recipe": [ANOTHER, LATE, (of_two(bad_gpu, sound), "TooSlow 1"), DAY, SLOW],
 }  # fmt: skip

@@ -59,7 +59,7 @@ class Golden:
     layers_measured: int | None = None
 
     def is_beyond(self, speeds: Speeds) -> bool:
-        """Whether any is more than twice the level, as no GPU of the kind is."""
+        """Whether any is more than twice the level, as no GPU of the kind is: deficits alone are judged below that."""
         return max(speeds.values(), default=0) > self.level + 100 * math.log(2)
 
 

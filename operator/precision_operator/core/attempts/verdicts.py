@@ -126,8 +126,13 @@ def basis_of(terms: Terms, verdict: ReportAcceptance, status: ReportStatus, fact
     drifts = accused if terms.shift or terms.alike else verdict.reason == "ReferenceDrifted"
     over = expired(verdict, terms.asked, now) or drifts
     sick = f"{ill(status.attempt) or 'refused' * bool(refused(status.attempt))} {unhealthy(verdict, facts)}"
-    here = "" if terms.reference is None or terms.reference.split.items() <= facts.labels.items() else " elsewhere"
+    here = "" if terms.reference is None or is_of(terms.reference, facts) else " elsewhere"
     return f"{terms.digest} {over:d} {sick} {change(verdict.subject, facts)}{here}".rstrip()
+
+
+def is_of(reference: Reference, facts: NodeFacts) -> bool:
+    """Whether the node's labels are those of the golden nodes: the product, where one tells it, and the split."""
+    return facts.gpu in (None, reference.peers.product) and reference.split.items() <= facts.labels.items()
 
 
 def expired(verdict: ReportAcceptance, asked: Acceptance, now: datetime) -> bool:

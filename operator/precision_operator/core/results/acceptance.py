@@ -161,7 +161,7 @@ def decided(terms: Terms, status: ReportStatus, facts: NodeFacts, now: datetime)
         verdict = replace(verdict, reason="BetweenLimits")
     if verdict.outcome == "Pass" and old.barred:
         verdict = replace(verdict, outcome="Inconclusive", reason=old.unhealthy or "")
-    if verdict.outcome == "Pass" and old.runs and LOST in "".join(old.runs.averages):
+    if verdict.reason in ("WithinLimits", "NotMeasured") and old.runs and LOST in "".join(old.runs.averages):
         verdict = replace(verdict, outcome="Inconclusive", reason="RunsLost")
     if verdict.outcome == "Pass" and expired(old, terms.asked, now):
         verdict = replace(verdict, outcome="Inconclusive", reason="Expired")
@@ -345,8 +345,7 @@ def _general(terms: Terms, status: ReportStatus, facts: NodeFacts) -> str:
         return terms.problem
     if measured != (reference.provenance == "measured") or not (measured or terms.simulated):
         return "Simulated"
-    here = reference.split.items() <= facts.labels.items()
-    return "" if here and not _differs(status, reference) else "OtherKey"
+    return "" if verdicts.is_of(reference, facts) and not _differs(status, reference) else "OtherKey"
 
 
 def _differs(status: ReportStatus, reference: Reference) -> str:
@@ -373,7 +372,7 @@ def _words(terms: Terms, status: ReportStatus, verdict: Verdict, which: str, gpu
     if verdict.reason == "SubjectChanged":
         said = f"since it was measured {changed}: kubectl precision rerun NODE"
     if verdict.reason == "OtherKey" and terms.reference is not None:
-        said = _differs(status, terms.reference) or f"it lacks the labels of reference {name}"
+        said = _differs(status, terms.reference) or f"its labels are not those of reference {name}"
     if verdict.reason in {*UNHEALTHY.values(), "GPUUnhealthy"}:
         before = old.message if (old := status.acceptance) and old.reason == verdict.reason else ""
         said = verdicts.refused(status.attempt) or before
