@@ -9,25 +9,24 @@ import asyncio
 import logging
 import math
 from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from statistics import median
 from typing import Any, NamedTuple
 
-from precision_api.acceptance.reference import sha256_of, text_of
+from precision_api.acceptance.reference import Reference, sha256_of, text_of
 from precision_api.exchange.result import MeasurementResult, Software
 from precision_api.facts.names import ANNOTATION_BOOT, ANNOTATION_RERUN, LABEL_NODE_UID, LABEL_RUN, REFERENCE_FILE
 from precision_operator.cluster import ApiError, paths
-from precision_operator.core.eligibility import triggers
+from precision_operator.core.attempts import node_state
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.node_gate import CONDITION, GatedProfile, NodeGate, NodeVerdict
 from precision_operator.core.results import acceptance, node_condition
-from precision_operator.core.results.node_condition import Evidence
 from precision_operator.shell.acting.node_conditions import NodeConditions
-from precision_operator.shell.observing.cache import Cache
 from tests.support.fake_cluster import FakeCluster
-from tests.support.golden_nodes import NONE_FAILS, golden_draft, hot, measured_node
+from tests.support.golden_nodes import NONE_FAILS, golden_draft, hot, made, measured_node
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.operator_in_memory import CLASSES, NAMESPACE, PROFILES, REPORTS, OperatorInMemory
 from tests.support.world import SETTINGS
@@ -39,8 +38,37 @@ BAD = -6.0
 """Per cent below the golden nodes: planted deficits lie between 9 and 14, noise within 3."""
 
 
+DRIVER_LABEL, DRIVER, OTHER_DRIVER = "nvidia.com/cuda.driver-version.full", "580.95.05", "590.10"
+STACK = "0123456789abcdef"
+ODD = {of: NONE_FAILS[of] for of in ("Fallback", "Partial", "Crashed")} | {
+    "hot": hot,
+    "Simulated": lambda it: it.model_copy(update={"provenance": "replayed"}),  # and says that it verified its kernels
+}
+
+
 class Killed(BaseException):
     """kill -9 at a request of the operator."""
+
+
+class Subject(NamedTuple):
+    """What a verdict is of."""
+
+    uid: str
+    boot: str
+    driver: str
+    gpus: str
+
+    @property
+    def ending(self) -> str:
+        """Of a message about it."""
+        return f" (node {self.uid}, boot {self.boot})"
+
+
+def subject_of(raw: dict[str, Any]) -> Subject:
+    """Of a Node as it is now."""
+    labels, status = raw["metadata"]["labels"], raw["status"]
+    gpus = status["allocatable"]["nvidia.com/gpu"]
+    return Subject(raw["metadata"]["uid"], status["nodeInfo"]["bootID"], labels[DRIVER_LABEL], gpus)
 
 
 @dataclass
@@ -49,8 +77,7 @@ class Measured:
 
     node: str
     run: str
-    uid: str
-    boot: str
+    subject: "Subject"
     at: datetime
     worst: float
     """Of its slowest GPU, per cent off the golden nodes' median."""
@@ -66,8 +93,7 @@ class Written:
 
     process: int
     name: str
-    uid: str
-    boot: str
+    subject: Subject
     at: datetime
     before: dict[str, Any]
     row: dict[str, Any]
@@ -82,7 +108,7 @@ class Record:
     measured: list[Measured] = field(default_factory=list)
     written: list[Written] = field(default_factory=list)
     moved: list[tuple[datetime, str]] = field(default_factory=list)
-    """When a node's boot or driver changed, by UID."""
+    """When a node's boot, driver or GPUs changed, by UID."""
     nodes: int = 0
     golden: float = 0.0
 
@@ -90,7 +116,9 @@ class Record:
 class Server(FakeCluster):
     """Patches of nodes/status as an API server takes them and as the chart's policy refuses them; faults on demand."""
 
-    guarded, kill_in = True, 0
+    guarded, kill_in, preconditions = True, 0, True
+    meanwhile: tuple[str, bool] | None = None
+    """What befalls the next Node that is to be written, after that was decided; whether a watch shows it at once."""
     record: Record
     world: "Fleet"
 
@@ -111,11 +139,16 @@ class Server(FakeCluster):
                 for it in self.record.measured:
                     is_it = (it.run, it.node) == (run, node.get("nodeName"))
                     it.process = it.process or self.world.process * is_it
+        rows = (body.get("status") or {}).get("conditions") or ()
         there = self._found(path.removesuffix("/status"))
-        meta, rows = there["metadata"], (body.get("status") or {}).get("conditions") or ()
-        boot = there["status"]["nodeInfo"]["bootID"]
-        ending = f" (node {meta['uid']}, boot {boot})"
-        wrong = "labels" in body["metadata"] or not boot or any(not it["message"].endswith(ending) for it in rows)
+        if query and self.meanwhile is not None:
+            (what, watched), self.meanwhile = self.meanwhile, None
+            self.world.befall(there["metadata"]["name"], what)
+            there = self._found(path.removesuffix("/status"))
+            if watched:
+                self.world.loop.cache.put("nodes", there)
+        meta, subject = there["metadata"], subject_of(there)
+        wrong = "labels" in body["metadata"] or any(not row["message"].endswith(subject.ending) for row in rows)
         if self.guarded and wrong:
             denied = f"ValidatingAdmissionPolicy '{POLICY}' with binding '{POLICY}' denied request"
             raise ApiError(403, "Forbidden", f"nodes is forbidden: {denied}")
@@ -123,13 +156,12 @@ class Server(FakeCluster):
             return there
         kept = {it["type"]: it for it in (*there["status"]["conditions"], *rows)}
         status = there["status"] | {"conditions": list(kept.values())}
-        before = next((it for it in there["status"]["conditions"] if it["type"] == CONDITION), {})
-        named = {key: value for key, value in body["metadata"].items() if value is not None}
-        patched = await super().patch(path, {"metadata": named, "status": status})
+        before: dict[str, Any] = next((it for it in there["status"]["conditions"] if it["type"] == CONDITION), {})
+        patched = await super().patch(
+            path, {"metadata": body["metadata"] if self.preconditions else {}, "status": status}
+        )
         at, process = self.world.now(), self.world.process
-        self.record.written += [
-            Written(process, meta["name"], meta["uid"], boot, at, before, row, self.guarded) for row in rows
-        ]
+        self.record.written += [Written(process, meta["name"], subject, at, before, row, self.guarded) for row in rows]
         return patched
 
 
@@ -151,19 +183,21 @@ class Fleet:
         self.record = self.server.record = Record()
         self.server.world = self
         reference = golden_draft()
-        self.text = text_of(reference)
+        self.text, self.tenants = text_of(reference), text_of(slow_draft())
         rates = [of for at in range(8) for of in _rates(measured_node(f"n{at}", 1)).values()]
         self.record.golden = median(rates)
         self.names = [f"g{at}" for at in range(size or self.dice.choice([3, 3, 6, 6, 12, 24]))]
         self.record.nodes = len(self.names)
         self.truths: dict[str, Truth] = {}
         self.boots: Counter[str] = Counter()
-        self.stack, self.season, self.asked = "0123456789abcdef", 0.0, dict[str, Any]()
+        self.swaps: Counter[str] = Counter()
+        self.drivers = dict.fromkeys(self.names, DRIVER)
+        self.stack, self.season = STACK, 0.0
         self.stale = False
         for name in self.names:
             self.repair(name, self.dice.random() < 0.2 and not size)
             self.boot(name)
-        row = {"namespace": NAMESPACE, "profile": "nightly", "recipes": ["bf16"]}
+        row: dict[str, Any] = {"namespace": NAMESPACE, "profile": "nightly", "recipes": ["bf16"]}
         row |= {"referenceSha256": sha256_of(self.text), "mostDetectPercent": {"reference": 10, "node": 10}}
         self.gate = NodeGate.model_validate({"policy": POLICY, "profiles": [row | listed]})
         self.save(self.text)
@@ -178,7 +212,7 @@ class Fleet:
         self.process += 1
         old, clock = self.loop, self.now
         self.loop = OperatorInMemory(cluster=old.cluster)
-        self.loop.offset = old.offset
+        self.wait(old.offset)
         loop = self.loop
         loop.actor._now = loop.gatherer._now = loop.actor._reports._now = loop.actor._collector._now = clock
         loop.actor.node_conditions = NodeConditions(loop.cluster, loop.cache, loop.actor._reports, self.gate, clock)
@@ -193,26 +227,45 @@ class Fleet:
         off = -self.dice.uniform(9, 14)
         self.truths[name] = self.dice.choice([Truth(gpu_off=off), Truth(off=off)]) if broken else Truth()
 
-    def boot(self, name: str, anew: bool = False, **changes: Any) -> None:
+    def boot(self, name: str, anew: bool = False) -> None:
         """A reboot; kubelets keep our condition. `anew`: another Node object of that name."""
         self.boots[name] += 1
         path, boot = f"{paths.NODES}/{name}", f"{name}-boot-{self.boots[name]}"
-        labels = EIGHT_H100 | {"nvidia.com/cuda.driver-version.full": changes.get("driver", "580.95.05")}
-        raw = node_object(labels, name=name, boot=boot)
+        raw = node_object(EIGHT_H100 | {DRIVER_LABEL: self.drivers[name]}, name=name, boot=boot)
         before = self.server.objects.get(path)
         if before is not None and not anew:
             raw["metadata"]["uid"] = before["metadata"]["uid"]
             raw["status"]["conditions"] = before["status"]["conditions"]
         else:
             raw["metadata"]["uid"] = f"uid-{name}-{self.boots[name]}"
-        self.server._store(path, raw)
+        self._stored(raw)
+
+    def befall(self, name: str, what: str) -> None:
+        """The Node changes now, whoever has just decided about it."""
+        raw = self.node(name)
+        match what:
+            case "namesake" | "reboot":
+                self.boot(name, anew=what == "namesake")
+            case "driver":
+                self.drivers[name] = OTHER_DRIVER if self.drivers[name] == DRIVER else DRIVER
+                raw["metadata"]["labels"] |= {DRIVER_LABEL: self.drivers[name]}
+                self._stored(raw)
+            case "GPU":
+                raw["status"]["allocatable"] = {"cpu": "96", "nvidia.com/gpu": "7"}
+                self._stored(raw)
+
+    def node(self, name: str) -> dict[str, Any]:
+        return deepcopy(self.server.objects[f"{paths.NODES}/{name}"])
+
+    def _stored(self, raw: dict[str, Any]) -> None:
+        self.server._store(f"{paths.NODES}/{raw['metadata']['name']}", raw)
         self.record.moved.append((self.now(), raw["metadata"]["uid"]))
 
-    def save(self, text: str | None) -> None:
-        path = f"{MAPS}/h100-jan"
+    def save(self, text: str | None, name: str = "h100-jan") -> None:
+        path = f"{MAPS}/{name}"
         self.server.objects.pop(path, None)
         if text is not None:
-            self.server._store(path, {"metadata": {"name": "h100-jan"}, "data": {REFERENCE_FILE: text}})
+            self.server._store(path, {"metadata": {"name": name}, "data": {REFERENCE_FILE: text}})
         self.loop.gatherer._references._last.clear()
 
     def ask(self, suspend: bool = False, **acceptance: Any) -> None:
@@ -234,13 +287,17 @@ class Fleet:
 
     async def settle(self, passes: int = 3) -> None:
         for _ in range(passes):
+            before = self.server.version, len(self.server.failures)
             try:
                 await self.once()
             except Killed:
                 self.server.kill_in = 0
                 await asyncio.gather(self.loop.actor.settled(), return_exceptions=True)
                 self.start()
+                continue
             self.loop.gatherer.forget_idle()
+            if before == (self.server.version, len(self.server.failures)):
+                break  # and the next pass would write nothing either
 
     async def once(self) -> None:
         if self.stale:
@@ -252,25 +309,23 @@ class Fleet:
     async def end_agents(self, odd: str = "") -> None:
         """Each agent that runs ends with what is true of its node."""
         for name in list(self.loop.jobs()):
-            there = self.server.objects.get(f"{paths.NODES}/{name}")
-            if there is None or self.loop.jobs()[name].get("status"):
+            meta = self.loop.jobs()[name]["metadata"]
+            if self.loop.jobs()[name].get("status"):
                 continue
             self.runs += 1
-            truth = self.truths[name]
-            software = Software(agent="0.2.0", driver="580.95.05", stack_hash=self.stack)
-            result = measured_node(
-                name, 1, day=self.runs % 28 + 1, gpu_off=truth.gpu_off, off=truth.off + self.season, software=software
-            )
-            if odd:
-                result = hot(result) if odd == "hot" else NONE_FAILS[odd](result)
+            truth, board = self.truths[name], f"{name}-{self.swaps[name]}"
+            software = Software(agent="0.2.0", driver=self.drivers[name], stack_hash=self.stack)
+            off: dict[str, Any] = {"gpu_off": truth.gpu_off, "off": truth.off + self.season}
+            result = measured_node(board, 1, day=self.runs % 28 + 1, **off, software=software)
+            result = ODD[odd](result) if odd else result
             self.loop.end_agent(name, result)
-            meta = self.loop.jobs()[name]["metadata"]
-            boot = meta["annotations"][ANNOTATION_BOOT]
             worst = min(self._off(rate) for rate in _rates(result).values()) if _rates(result) else math.nan
-            counts = not odd and self.stack == "0123456789abcdef"
-            uid = meta["labels"][LABEL_NODE_UID]
+            counts = not odd and self.stack == STACK
+            subject = subject_of(self.node(name))._replace(
+                uid=meta["labels"][LABEL_NODE_UID], boot=meta["annotations"][ANNOTATION_BOOT]
+            )
             run = meta["labels"][LABEL_RUN]
-            self.record.measured.append(Measured(name, run, uid, boot, self.now(), worst, counts))
+            self.record.measured.append(Measured(name, run, subject, self.now(), worst, counts))
         await self.settle()
         self.loop.collect_garbage()
 
@@ -290,9 +345,24 @@ class Fleet:
                 self.boot(name)
                 await self.settle()
                 await self.end_agents(dice.choice(["", "Simulated"]))
-            case "another driver":
-                self.boot(name, driver="590.10")
+            case "another driver" | "GPU lost":
+                self.befall(name, {"GPU lost": "GPU"}.get(what, "driver"))
+            case "swapped GPUs":
+                self.swaps[name] += 1
+                self.repair(name, dice.random() < 0.3)
                 self.boot(name)
+            case "changes meanwhile":
+                self.server.meanwhile = dice.choice(["namesake", "reboot", "driver", "GPU"]), dice.random() < 0.5
+                self.rerun()
+                self.boot(name)
+                await self.settle()
+                await self.end_agents()
+                self.server.meanwhile = None
+            case "down":
+                for it in self.names[::3]:
+                    self.boot(it)
+                self.wait(HOUR)
+                self.start()
             case "repaired or broken":
                 self.repair(name, dice.random() < 0.4)
                 self.boot(name)
@@ -313,8 +383,10 @@ class Fleet:
             case "reference":
                 self.save(dice.choice([None, self.text.replace("bf16", "bf16 "), self.text]))
             case "edit":
-                lax = {"mustDetectPercent": {"reference": 20, "node": 20}}
-                self.ask(**dice.choice([{}, lax, {"validFor": "1d"}]))
+                lax: dict[str, Any] = {"mustDetectPercent": {"reference": 15, "node": 15}}
+                slow: dict[str, Any] = {"reference": {"name": "slow", "sha256": sha256_of(self.tenants)}}
+                self.save(self.tenants, "slow")
+                self.ask(**dice.choice([{}, lax, slow, {"validFor": "1d"}]))
                 self.boot(name)
                 await self.settle()
                 await self.end_agents()
@@ -329,7 +401,7 @@ class Fleet:
             case "rerun":
                 self.rerun()
             case "upgrade":
-                self.stack = dice.choice(["0123456789abcdef", "0123456789abcdef", "ffff"])
+                self.stack = dice.choice([STACK, STACK, "ffff"])
             case "season":
                 self.season = dice.choice([0.0, -1.0])
             case "forged report":
@@ -340,7 +412,7 @@ class Fleet:
                 self.wait(dice.choice([HOUR / 2, 2 * HOUR, DAY, 31 * DAY]))
             case "measure":
                 await self.settle(1)
-                await self.end_agents(dice.choice(["", "", "", "hot", "Simulated", "Fallback", "Partial", "Crashed"]))
+                await self.end_agents(dice.choice(["", "", "", *ODD]))
         await self.settle(dice.randint(1, 2))
         if self.stale:
             self.stale = False
@@ -351,7 +423,10 @@ class Fleet:
         """Nothing is wrong any more but nodes, and each is measured."""
         self.server.guarded, self.server.kill_in, self.stale, self.season = True, 0, False, 0.0
         self.server.failures.clear()
-        self.stack = "0123456789abcdef"
+        self.stack, self.drivers = STACK, dict.fromkeys(self.names, DRIVER)
+        for name in self.names:
+            if subject_of(self.node(name))[2:] != (DRIVER, "8"):
+                self.boot(name)
         self.save(self.text)
         self.ask()
         self.rerun()
@@ -360,12 +435,13 @@ class Fleet:
                 await self.settle()
                 await self.end_agents()
             self.wait(2 * HOUR)  # who failed is measured again by itself
-        for name in [name for name, truth in self.truths.items() if truth == Truth()][:1]:
+        self.start()  # remembers nothing: who waits is measured
+        for name in [name for name, truth in self.truths.items() if truth == Truth()][::2]:
             status = self.server.objects[f"{paths.NODES}/{name}"]["status"]  # an admin starts over
             status["conditions"] = [it for it in status["conditions"] if it["type"] != CONDITION]
-            for _ in range(3):
-                await self.settle()
-                await self.end_agents()
+        for _ in range(3):
+            await self.settle()
+            await self.end_agents()
 
 
 EVENTS = (
@@ -379,10 +455,19 @@ EVENTS = (
         "kill",
         "guard lost",
         "guard back",
+        "GPU lost",
+        "swapped GPUs",
+        "changes meanwhile",
+        "down",
     ),
     *("guard back", "reference", "edit", "suspend", "stale cache", "refused", "rerun", "rerun", "upgrade", "season"),
     *("forged report", "time", "time", "measure", "measure", "measure", "measure", "measure", "measure"),
 )
+
+
+def slow_draft() -> Reference:
+    """A reference of nodes as slow as those that are broken."""
+    return made({f"n{at}": measured_node(f"n{at}", 1, off=-11) for at in range(8)}, {})[0]
 
 
 def _rates(result: MeasurementResult) -> dict[str, float]:
@@ -395,10 +480,12 @@ def wrong(record: Record) -> list[str]:
     errors, closed = list[str](), list[datetime]()
     for number, it in enumerate(record.written):
         was, now, reason = it.before.get("status", ""), it.row["status"], it.row["reason"]
-        on_boot = [m for m in record.measured if (m.uid, m.boot) == (it.uid, it.boot) and m.at <= it.at]
+        uid, ending = it.subject.uid, it.subject.ending
+        on_boot = [m for m in record.measured if m.subject == it.subject and m.at <= it.at]
+        last = next((at.at for at in reversed(record.written[:number]) if at.subject.uid == uid), None)
         ours = [m for m in on_boot if m.process == it.process and m.counts]
         where = f"{it.name} at {it.at:%d %H:%M:%S}: {was or 'nothing'} to {now} ({reason})"
-        was_it = it.before.get("message", "").endswith(f" (node {it.uid}, boot {it.boot})")
+        was_it = it.before.get("message", "").endswith(ending)
         if now == "True" and not (was == "True" and was_it):
             if not ours:
                 errors.append(f"{where}: nothing was measured on this boot by this process")
@@ -409,7 +496,7 @@ def wrong(record: Record) -> list[str]:
         if was == "True" and now == "False":
             bad, first = [m for m in ours if m.worst < BAD], None
             for before in reversed(record.written[:number]):
-                if before.uid == it.uid:
+                if before.subject.uid == uid:
                     if before.row["reason"] not in ("FailUnconfirmed", "FailHeld"):
                         break
                     first = before.at
@@ -420,13 +507,12 @@ def wrong(record: Record) -> list[str]:
             closed.append(it.at)
             if sum(it.at - at < DAY for at in closed) > max(1, record.nodes // 10):
                 errors.append(f"{where}: more than a tenth in a day")
-        if was == "True" and now == "Unknown" and was_it:
-            moved = [at for at, uid in record.moved if uid == it.uid and at <= it.at]
-            if len(moved) < 2:
-                errors.append(f"{where}: nothing of the subject changed")
+        moved = any(of == uid and last is not None and last <= at <= it.at for at, of in record.moved)
+        if (was, now) == ("True", "Unknown") and was_it and not moved:
+            errors.append(f"{where}: nothing of the subject changed")
         if not it.guarded:
             errors.append(f"{where}: no policy guarded this write")
-        if not it.row["message"].endswith(f" (node {it.uid}, boot {it.boot})"):
+        if not it.row["message"].endswith(ending):
             errors.append(f"{where}: it names another node or boot")
     return errors
 
@@ -438,9 +524,9 @@ async def schedule(seed: int, steps: int = 25) -> list[str]:
         events.append(await fleet.step())
         healthy = fleet.server.guarded and not fleet.stale and not fleet.server.failures and not fleet.server.kill_in
         for name, row in fleet.conditions().items() if healthy else ():
-            raw = fleet.server.objects[f"{paths.NODES}/{name}"]
-            ending = f" (node {raw['metadata']['uid']}, boot {raw['status']['nodeInfo']['bootID']})"
-            if row.get("status") == "True" and not row["message"].endswith(ending):
+            subject = subject_of(fleet.node(name))
+            tail = f"driver {subject.driver}, {subject.gpus} GPUs", subject.ending
+            if row.get("status") == "True" and not all(part in row["message"] for part in tail):
                 errors.append(f"{name}: a True of another boot or node stands after {events[-1]}")
     errors += wrong(fleet.record)
     await fleet.heal()
@@ -467,8 +553,8 @@ async def _as_reported(self: NodeConditions, report: Any, terms: Any, facts: Any
     """Evidence from what the report says."""
     verdict = report.status.acceptance if report.status else None
     if verdict is not None and verdict.verdict and verdict.subject:
-        row = Evidence(verdict.verdict, verdict.reason, "", self._now(), verdict.valid_until or "", "", verdict.subject)
-        self._evidence.setdefault(report.node_uid, {})[report.namespace, report.profile, report.node_uid] = row
+        key = report.namespace, report.profile, report.node_uid
+        self._evidence[key] = self._verdicts[key] = verdict
 
 
 GUARDS: dict[str, tuple[Any, str, Any]] = {
@@ -480,10 +566,10 @@ GUARDS: dict[str, tuple[Any, str, Any]] = {
     "the canary": (NodeConditions, "_is_guarded", _guarded),
     "what was collected alone": (NodeConditions, "judge", _as_reported),
     "what the list admits": (GatedProfile, "admits", lambda *_: True),
-    "a measured result": (acceptance, "_general", lambda *_: ""),
-    "a waiting node is measured": (triggers, "waits_for_verdict", lambda *_: False),
+    "a measured result": (acceptance, "provenance_of", lambda *_: "measured"),
+    "a waiting node is measured": (node_state, "run_to_prove", lambda *_: ""),
     "a Fail is tried again": (NodeVerdict, "unconfirmed_since", None),
-    "the Node that was seen": (Cache, "version", lambda *_: None),
+    "the Node that was seen": (Server, "preconditions", False),
 }
 """Each that can be taken out: where it is, and what stands there then."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.node_conditions import GUARDS, Fleet, schedule
+from benchmarks.node_conditions import GUARDS, Fleet, schedule, wrong
 
 NODE = "g0"
 
@@ -90,6 +90,15 @@ async def test_a_new_operator_keeps_what_stands_and_measures_what_is_not_proved(
     await one.settle()
     assert (one.says, list(one.loop.jobs())) == (("", ""), [NODE]), "what a report says opens nothing"
     assert await one.measure() == ("True", "Pass")
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("what", ["driver", "GPU", "reboot", "namesake"])
+async def test_a_node_that_changes_between_decision_and_write_is_not_opened(what: str, watched: bool) -> None:
+    one = One()
+    one.server.meanwhile = what, watched
+    assert await one.measure() in {("", ""), ("Unknown", "OtherKey"), ("True", "Pass")}
+    assert (one.server.meanwhile, wrong(one.record)) == (None, [])
 
 
 LISTED: dict[str, dict[str, Any]] = {

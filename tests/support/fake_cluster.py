@@ -1,7 +1,7 @@
 """An API server in memory: it keeps objects with uid and resourceVersion, and fails where a test tells it to."""
 
 import asyncio
-import copy
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -84,11 +84,11 @@ class FakeCluster:
 
     def _store(self, path: str, given: Mapping[str, Any]) -> Json:
         self.version += 1
-        body = copy.deepcopy(dict(given))
+        body = pickle.loads(pickle.dumps(dict(given)))
         stamp = {"uid": f"uid-{self.version}", "creationTimestamp": self.created}
         body["metadata"] = stamp | body["metadata"] | {"resourceVersion": str(self.version)}
         self.objects[path] = body
-        return copy.deepcopy(body)
+        return pickle.loads(pickle.dumps(body))
 
     def _found(self, path: str) -> Json:
         if path not in self.objects:
@@ -97,7 +97,7 @@ class FakeCluster:
 
     async def get(self, path: str, query: object = None) -> Json:
         self._asked("GET", path)
-        return copy.deepcopy(self._found(path))
+        return pickle.loads(pickle.dumps(self._found(path)))
 
     async def list_all(
         self, path: str, label_selector: str | None = None, field_selector: str | None = None, limit: int = 500
@@ -109,7 +109,7 @@ class FakeCluster:
         fields = [pair.split("=") for pair in (field_selector or "").split(",")]
         fields = [pair for pair in fields if pair[0] in ("metadata.name", "spec.nodeName")]
         found = [
-            copy.deepcopy(body)
+            pickle.loads(pickle.dumps(body))
             for where, body in self.objects.items()
             if _in(path, where)
             and all(body["metadata"].get("labels", {}).get(key) == value for key, value in wanted)
@@ -137,7 +137,7 @@ class FakeCluster:
         self._asked("PATCH", path)
         self.patches.append((path, body))
         await self._answered(path)
-        there = copy.deepcopy(self._found(path.removesuffix("/status")))
+        there = pickle.loads(pickle.dumps(self._found(path.removesuffix("/status"))))
         if isinstance(body, Mapping):
             given = body.get("metadata") or {}
             if any(there["metadata"].get(key) != given[key] for key in ("uid", "resourceVersion") if key in given):

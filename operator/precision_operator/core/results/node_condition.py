@@ -5,15 +5,14 @@ Decided from what this operator collected itself and from the Nodes alone; what 
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from precision_api.kinds.report import AcceptanceSubject
+from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance
 from precision_operator.core.attempts.verdicts import change
 from precision_operator.core.eligibility.proved import CONFIRM_AFTER, changed_subject
-from precision_operator.core.observe.clock import format_time, time_or_none
+from precision_operator.core.observe.clock import format_time, parse_time, time_or_none
 from precision_operator.core.observe.node_gate import CONDITION, NodeVerdict
 from precision_operator.core.observe.nodes import NodeFacts
 
@@ -22,26 +21,9 @@ MOST_CLOSED = 0.1
 """Of a pool's nodes, how many at most go from True to False within a day; one may always."""
 MOST_MESSAGE = 600
 _PARTS = {"driver", "gpus", "until"}
-
-Outcome = Literal["", "Pass", "Fail", "Inconclusive"]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """The verdict on a node by runs that this operator collected itself, under terms that the chart admits."""
-
-    outcome: Outcome
-    reason: str
-    message: str
-    ended: datetime
-    """When its newest run ended."""
-    valid_until: str
-    after: str
-    """The run after which another one is to end the doubt; empty where none is."""
-    subject: AcceptanceSubject
-
-
-NOTHING = Evidence("", "", "", datetime.min.replace(tzinfo=UTC), "", "", AcceptanceSubject())
+NOTHING = ReportAcceptance(subject=AcceptanceSubject())
+RANK = (None, "Inconclusive", "Pass", "Fail")
+"""What counts of several profiles' verdicts: a Fail, else a Pass."""
 
 
 class Write(NamedTuple):
@@ -52,11 +34,15 @@ class Write(NamedTuple):
 
 
 def writes(
-    nodes: Iterable[NodeFacts], evidence: Mapping[str, Collection[Evidence]], lapsed: Mapping[str, str], now: datetime
+    nodes: Iterable[NodeFacts],
+    evidence: Mapping[str, Collection[ReportAcceptance]],
+    lapsed: Mapping[str, str],
+    now: datetime,
 ) -> tuple[Write, ...]:
-    """The conditions that are not as they ought to be. `evidence` and `lapsed` are by node UID.
+    """The conditions that are not as they ought to be. At most a tenth of a pool is closed in a day.
 
-    `lapsed`: why no report of a profile of the list says Pass any more. At most a tenth of a pool is closed in a day.
+    By node UID, `evidence`: verdicts by runs that this operator collected itself, as far as the chart admits them;
+    `lapsed`: why no report of a profile of the list says Pass any more.
     """
     there = [facts for facts in nodes if facts.boot and not facts.deleting]
     sizes = Counter(facts.pool for facts in there if facts.gpus or facts.verdict.status)
@@ -78,18 +64,25 @@ def _closed_at(verdict: NodeVerdict, now: datetime) -> datetime | None:
     return verdict.closed if verdict.closed is not None and now - verdict.closed < DAY else None
 
 
-def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, has_room: bool, now: datetime) -> Write | None:
+def ended(verdict: ReportAcceptance) -> datetime:
+    """When its newest run ended, or a health counter spoke."""
+    return parse_time((verdict.runs.ended if verdict.runs is not None else "") or verdict.decided_at or "")
+
+
+def _condition(
+    facts: NodeFacts, ours: list[ReportAcceptance], lapsed: str, has_room: bool, now: datetime
+) -> Write | None:
     before, moved = facts.verdict, changed_subject(facts)
-    is_open, newest = before.status == "True" and not moved, _strictest(ours)
-    subject = before.parts if is_open else {}
-    if newest.subject.gpus and not (is_open and newest.outcome == "Inconclusive"):
-        gpus, until = str(len(newest.subject.gpus)), newest.valid_until or "-"
-        subject = {"driver": newest.subject.driver or "", "gpus": gpus, "until": until}
+    is_open = before.status == "True" and not moved
+    newest = max(ours, key=lambda it: (RANK.index(it.verdict), ended(it)), default=NOTHING)
+    subject, judged = before.parts if is_open else {}, newest.subject
+    if judged is not None and judged.gpus and not (is_open and newest.verdict == "Inconclusive"):
+        subject = {"driver": judged.driver or "", "gpus": str(len(judged.gpus)), "until": newest.valid_until or "-"}
     ends = time_or_none(subject.get("until"))
     over = lapsed or "Expired" * (ends is not None and ends <= now)
     write, said = partial(_write, facts, subject, now), newest.message
-    doubt = said + f"; after run {newest.after}" * bool(newest.after)
-    match newest.outcome:
+    doubt = f"{said}; after run {newest.runs.run.split()[0]}" if newest.again and newest.runs is not None else said
+    match newest.verdict:
         case "Pass" if is_open and over:
             return write("True", "NotJudgedAgain", f"{over}; it passed before")
         case "Pass":
@@ -99,11 +92,11 @@ def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, has_room: bo
             return write("False", "FailConfirmed" if keeps else "Fail", said)
         case "Fail" if is_open:
             first = before.unconfirmed_since
-            is_confirmed = first is not None and newest.ended >= first + CONFIRM_AFTER
+            is_confirmed = first is not None and ended(newest) >= first + CONFIRM_AFTER
             if not is_confirmed and before.reason != "FailHeld":
                 return write("True", "FailUnconfirmed", said)
             return write("False", "FailConfirmed", said) if has_room else write("True", "FailHeld", said)
-        case "Inconclusive" if newest.after and is_open and before.unconfirmed_since is not None:
+        case "Inconclusive" if newest.again and is_open and before.unconfirmed_since is not None:
             return write("True", "FailUnconfirmed", doubt)
         case "Inconclusive" if moved or before.status in ("", "Unknown"):
             return write("Unknown", newest.reason, doubt)
@@ -113,12 +106,6 @@ def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, has_room: bo
     if is_open and why and before.reason in ("Pass", "NotJudgedAgain"):
         return write("True", "NotJudgedAgain", f"{why}; it passed before")
     return None
-
-
-def _strictest(ours: Iterable[Evidence]) -> Evidence:
-    """What counts of several profiles' verdicts: a Fail, else a Pass; of equal ones the newest."""
-    rank = ("", "Inconclusive", "Pass", "Fail")
-    return max((NOTHING, *ours), key=lambda it: (rank.index(it.outcome), it.ended))
 
 
 def _write(

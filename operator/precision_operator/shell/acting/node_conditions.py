@@ -5,19 +5,17 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
-from precision_api.facts.names import DEFAULT_POOL_LABEL
+from precision_api.facts.names import DEFAULT_POOL_LABEL, grouped
 from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance, ReportStatus
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.attempts.verdicts import Terms, run_of
 from precision_operator.core.eligibility.proved import changed_subject
-from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.node_gate import NodeGate
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView
+from precision_operator.core.observe.observed import JobView, Observed, PodView, Raw, ReportView
 from precision_operator.core.results.acceptance import decided, with_result
-from precision_operator.core.results.node_condition import DAY, Evidence, Write, writes
+from precision_operator.core.results.node_condition import DAY, Write, writes
 from precision_operator.shell.acting.reports import Reports
 from precision_operator.shell.observing.cache import Cache
 
@@ -30,11 +28,12 @@ _Key = tuple[str, str, str]
 """Namespace and name of a profile, UID of a node."""
 
 
-class _Left(NamedTuple):
-    """What an agent left, as this process wrote it into the report; the image that its pod ran."""
-
-    status: ReportStatus
-    image_id: str
+NOT_LISTED = {
+    "verdict": "Inconclusive",
+    "reason": "NotListed",
+    "message": "the chart's acceptance.nodeCondition.profiles asks for more",
+    "again": False,
+}
 
 
 class NodeConditions:
@@ -44,10 +43,11 @@ class NodeConditions:
         self, cluster: Cluster, cache: Cache, reports: Reports, gate: NodeGate, clock: Callable[[], datetime]
     ) -> None:
         self._cluster, self._cache, self._reports, self._gate, self._now = cluster, cache, reports, gate, clock
-        self._left: dict[_Key, _Left] = {}
+        self._left: dict[_Key, tuple[ReportStatus, str]] = {}
+        """What agents left, as this process wrote it into the report; the image that the pod ran."""
         self._verdicts: dict[_Key, ReportAcceptance] = {}
-        self._evidence: dict[str, dict[_Key, Evidence]] = {}
-        """By node UID."""
+        self._evidence: dict[_Key, ReportAcceptance] = {}
+        """The same, as far as the chart admits them."""
         self.guard_missing = False
         """Whether the last batch found no policy that holds this account to its condition: nothing was written."""
         self._refused = 0
@@ -61,7 +61,7 @@ class NodeConditions:
         """Take what an agent left, as it was just written; `pod` is the Job's own."""
         if self._gate.of(job.namespace, job.profile) is not None:
             image = pod.image_id if pod is not None and pod.job_uid == job.uid else ""
-            self._left[job.namespace, job.profile, job.node_uid] = _Left(status, image)
+            self._left[job.namespace, job.profile, job.node_uid] = status, image
 
     async def judge(self, report: ReportView, terms: Terms, facts: NodeFacts) -> None:
         """The verdict by what was collected alone, whatever the report holds by now. Raises ApiError."""
@@ -69,7 +69,7 @@ class NodeConditions:
         row, left = self._gate.of(*key[:2]), self._left.get(key)
         if row is None or left is None:
             return
-        status, verdict = left.status, self._verdicts.get(key)
+        (status, image), verdict = left, self._verdicts.get(key)
         run, newest = status.run, verdict.runs.run if verdict is not None and verdict.runs is not None else ""
         if run is not None and status.attempt is not None and status.attempt.run == run.run and newest != run_of(run):
             result = await self._reports.result(report, run)
@@ -78,27 +78,19 @@ class NodeConditions:
         if verdict.verdict != "Inconclusive":  # else it is decided again when what it hangs on changes
             self._left.pop(key, None)
         self._verdicts[key] = verdict
-        admitted = row.admits(terms.asked, terms.recipes, left.image_id)
         on_boot = AcceptanceSubject(boot_id=verdict.unhealthy_boot_id)
-        ended = verdict.runs.ended if verdict.runs is not None else ""
-        self._evidence.setdefault(report.node_uid, {})[key] = Evidence(
-            outcome=verdict.verdict or "Inconclusive" if admitted else "Inconclusive",
-            reason=verdict.reason if admitted else "NotListed",
-            message=verdict.message if admitted else "the chart's acceptance.nodeCondition.profiles asks for more",
-            ended=parse_time(ended or format_time(self._now())),
-            valid_until=verdict.valid_until or "",
-            after=verdict.runs.run.split()[0] if admitted and verdict.again and verdict.runs is not None else "",
-            subject=on_boot if verdict.unhealthy and verdict.verdict == "Fail" else verdict.subject or on_boot,
-        )
+        subject = on_boot if verdict.unhealthy and verdict.verdict == "Fail" else verdict.subject or on_boot
+        changes = {} if row.admits(terms.asked, terms.recipes, image) else NOT_LISTED
+        self._evidence[key] = verdict.model_copy(update={"subject": subject} | changes)
 
     async def write(self, observed: Observed) -> bool:
         """Write what is not as it ought to be. Returns whether something is to be tried again."""
         if not self._gate.profiles:
             return False
         nodes = observed.facts_of(DEFAULT_POOL_LABEL)
-        self._evidence = {uid: of for uid, of in self._evidence.items() if uid in nodes}
-        self._verdicts = {key: of for key, of in self._verdicts.items() if key[2] in nodes}
-        evidence = {uid: tuple(of.values()) for uid, of in self._evidence.items()}
+        self._evidence = {key: of for key, of in self._evidence.items() if key[2] in nodes}
+        self._verdicts = {key: self._verdicts[key] for key in self._evidence}
+        evidence = grouped((uid, it) for (_, _, uid), it in self._evidence.items())
         due = writes(nodes.values(), evidence, dict(self._lapsed(observed, nodes)), observed.now)
         if not due:
             return False
@@ -107,7 +99,7 @@ class NodeConditions:
             _log.error("GuardMissing: no ValidatingAdmissionPolicy %s: no Node is written", self._gate.policy)
             return True
         limit, self._refused = asyncio.Semaphore(WRITES_AT_ONCE), 0
-        return not all(await asyncio.gather(*(self._write(it, limit) for it in due)))
+        return not all(await asyncio.gather(*(self._write(it, observed.nodes, limit) for it in due)))
 
     def figures(self, observed: Observed) -> tuple[Counter[tuple[str, str]], Mapping[str, float]]:
         """Nodes by status and reason of their condition, and how much there is of each problem now."""
@@ -151,8 +143,10 @@ class NodeConditions:
             return bool(self._gate.policy) and f"ValidatingAdmissionPolicy '{self._gate.policy}'" in error.message
         return False
 
-    async def _write(self, write: Write, limit: asyncio.Semaphore) -> bool:
-        """Write one, if the Node is the one that was seen, unchanged. Returns whether that was done."""
+    async def _write(self, write: Write, seen: Mapping[str, Raw], limit: asyncio.Semaphore) -> bool:
+        """Write one, if the Node is the one of which this was decided, unchanged. Returns whether that was done."""
+        if self._cache.all("nodes").get(write.facts.uid) != seen[write.facts.uid]:
+            return False
         meta = {"uid": write.facts.uid, "resourceVersion": self._cache.version("nodes", write.facts.uid)}
         try:
             async with limit:
