@@ -18,17 +18,26 @@ from typing import Any, NamedTuple
 
 from precision_api.acceptance.reference import Reference, sha256_of, text_of
 from precision_api.exchange.result import MeasurementResult, Software
-from precision_api.facts.names import ANNOTATION_BOOT, ANNOTATION_RERUN, LABEL_NODE_UID, LABEL_RUN, REFERENCE_FILE
+from precision_api.exchange.wire import encode
+from precision_api.facts.names import (
+    ANNOTATION_BOOT,
+    ANNOTATION_REQUEST_HASH,
+    ANNOTATION_RERUN,
+    LABEL_NODE_UID,
+    LABEL_RUN,
+    REFERENCE_FILE,
+)
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.attempts import node_state
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.node_gate import CONDITION, GatedProfile, NodeGate, NodeVerdict
 from precision_operator.core.results import acceptance, node_condition
 from precision_operator.shell.acting.node_conditions import NodeConditions
-from tests.support.fake_cluster import FakeCluster
+from precision_operator.shell.acting.starts import Starts
+from tests.support.fake_cluster import FakeCluster, agent_pod
 from tests.support.golden_nodes import NONE_FAILS, golden_draft, hot, made, measured_node
 from tests.support.node_objects import EIGHT_H100, node_object
-from tests.support.operator_in_memory import CLASSES, NAMESPACE, PROFILES, REPORTS, OperatorInMemory
+from tests.support.operator_in_memory import CLASSES, JOBS, NAMESPACE, PODS, PROFILES, REPORTS, OperatorInMemory
 from tests.support.world import SETTINGS
 
 POLICY = "profiling.fleet.node-condition"
@@ -192,7 +201,7 @@ class Fleet:
         self.boots: Counter[str] = Counter()
         self.swaps: Counter[str] = Counter()
         self.drivers = dict.fromkeys(self.names, DRIVER)
-        self.stack, self.season = STACK, 0.0
+        self.stack, self.season, self.forged = STACK, 0.0, 0
         self.stale = False
         for name in self.names:
             self.repair(name, self.dice.random() < 0.2 and not size)
@@ -260,6 +269,24 @@ class Fleet:
     def _stored(self, raw: dict[str, Any]) -> None:
         self.server._store(f"{paths.NODES}/{raw['metadata']['name']}", raw)
         self.record.moved.append((self.now(), raw["metadata"]["uid"]))
+
+    def forge(self, name: str, what: str) -> None:
+        """Who may create Jobs or pods there copies an agent that runs, and ends it with a sound node's result."""
+        self.forged += 1
+        job = deepcopy(self.loop.jobs()[name])
+        meta = job["metadata"] | {"name": f"forged-{self.forged}", "uid": f"uid-forged-{self.forged}"}
+        run = f"{self.forged:010}" if what == "Job" else meta["labels"][LABEL_RUN]
+        named = {"run": run, "request_hash": meta["annotations"][ANNOTATION_REQUEST_HASH]}
+        published = encode(measured_node(name, 1).model_copy(update=named))
+        state = {"terminated": {"exitCode": 0, "message": published.message.decode()}}
+        if what == "Job":
+            meta["labels"] = meta["labels"] | {LABEL_RUN: run}
+            ended = {"type": "Complete", "status": "True", "lastTransitionTime": format_time(self.now())}
+            self.server._store(f"{JOBS}/{meta['name']}", {**job, "metadata": meta, "status": {"conditions": [ended]}})
+        pod = agent_pod({"metadata": meta}, "Succeeded", state)
+        pod["metadata"]["labels"]["batch.kubernetes.io/job-name"] = job["metadata"]["name"]
+        self.server._store(f"{PODS}/{pod['metadata']['name']}", pod)
+        self.server.logs[pod["metadata"]["name"]] = "\n".join(published.lines).encode()
 
     def save(self, text: str | None, name: str = "h100-jan") -> None:
         path = f"{MAPS}/{name}"
@@ -369,6 +396,10 @@ class Fleet:
             case "degrades":
                 for it in dice.choice([[name], self.names[::2]]):
                     self.repair(it, True)
+                self.rerun()
+                for _ in range(3):
+                    await self.settle()
+                    await self.end_agents()
             case "namesake":
                 self.repair(name, dice.random() < 0.3)
                 self.boot(name, anew=True)
@@ -408,6 +439,11 @@ class Fleet:
                 for path, body in self.server.objects.items():
                     if path.startswith(f"{REPORTS}/") and (body.get("status") or {}).get("acceptance"):
                         body["status"]["acceptance"] |= {"verdict": dice.choice(["Pass", "Fail"]), "reason": "Forged"}
+            case "forged Job" | "forged pod":
+                self.boot(name)
+                await self.settle()
+                if name in self.loop.jobs():
+                    self.forge(name, what.removeprefix("forged "))
             case "time":
                 self.wait(dice.choice([HOUR / 2, 2 * HOUR, DAY, 31 * DAY]))
             case "measure":
@@ -461,7 +497,19 @@ EVENTS = (
         "down",
     ),
     *("guard back", "reference", "edit", "suspend", "stale cache", "refused", "rerun", "rerun", "upgrade", "season"),
-    *("forged report", "time", "time", "measure", "measure", "measure", "measure", "measure", "measure"),
+    *(
+        "forged report",
+        "forged Job",
+        "forged pod",
+        "time",
+        "time",
+        "measure",
+        "measure",
+        "measure",
+        "measure",
+        "measure",
+        "measure",
+    ),
 )
 
 
@@ -569,6 +617,7 @@ GUARDS: dict[str, tuple[Any, str, Any]] = {
     "a measured result": (acceptance, "provenance_of", lambda *_: "measured"),
     "a waiting node is measured": (node_state, "run_to_prove", lambda *_: ""),
     "a Fail is tried again": (NodeVerdict, "unconfirmed_since", None),
+    "a Job of its own": (Starts, "has_created", lambda *_: True),
     "the Node that was seen": (Server, "preconditions", False),
 }
 """Each that can be taken out: where it is, and what stands there then."""

@@ -101,6 +101,17 @@ async def test_a_node_that_changes_between_decision_and_write_is_not_opened(what
     assert (one.server.meanwhile, wrong(one.record)) == (None, [])
 
 
+@pytest.mark.parametrize("what", ["Job", "pod"])
+async def test_a_forged_agent_opens_nothing(what: str) -> None:
+    one = One()
+    one.repair(NODE, True)
+    await one.settle()
+    one.forge(NODE, what)
+    await one.settle()
+    assert one.says == ("", "")
+    assert await one.measure(broken=True) == ("False", "Fail")
+
+
 LISTED: dict[str, dict[str, Any]] = {
     "another reference": {"referenceSha256": "0" * 64},
     "another recipe too": {"recipes": ["bf16", "fp8_delayed"]},
@@ -122,4 +133,4 @@ async def test_no_schedule_opens_or_closes_a_node_wrongly(first: int) -> None:
     """500 by command: python -m benchmarks.node_conditions."""
     for seed in range(first, first + 4):
         assert await schedule(seed) == []
-    assert len(GUARDS) == 12
+    assert len(GUARDS) == 13

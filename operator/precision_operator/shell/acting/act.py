@@ -180,7 +180,8 @@ class Actor:
             why = f"the API server's CRD of NodePrecisionReports refuses the result: {cleaned(error.words)}"
             await self._fail(job, report, NoResult(said("ResultNewer", detail=why)), action.keeping)
             return
-        self.node_conditions.collected(job, action.pod, status)
+        if self.starts.has_created(job):
+            self.node_conditions.collected(job, action.pod, status)
         await delete(self._cluster, self._cache, "Job", job.namespace, job.name, job.uid)
 
     async def _judge(self, action: Judge) -> None:
@@ -216,7 +217,8 @@ class Actor:
         report = await self._reports.of_job(job, report)
         status = ingest.failed_status(problem, job, report, self._now(), keeping, log)
         await self._reports.write_status(report, status)
-        self.node_conditions.collected(job, None, status)
+        if self.starts.has_created(job):
+            self.node_conditions.collected(job, None, status)
         await delete(self._cluster, self._cache, "Job", job.namespace, job.name, job.uid)
 
     async def write_profile_status(self, profile: ProfileView, status: dict[str, Any]) -> None:

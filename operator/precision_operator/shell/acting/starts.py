@@ -5,7 +5,7 @@ from typing import Any
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.attempts.actions import Start, Withdraw
 from precision_operator.core.attempts.refusal import Answer, classify
-from precision_operator.core.observe.observed import Stage
+from precision_operator.core.observe.observed import JobView, Stage
 from precision_operator.core.observe.views import job_view
 from precision_operator.shell.acting.collecting import Requeue
 from precision_operator.shell.acting.late_writes import delete
@@ -39,6 +39,8 @@ class Starts:
         """ResourceClaimTemplates that are there, by namespace and name, as far as this replica knows."""
         self.refused = False
         """Whether the cluster has refused a creation since the last plan was begun: others may go now."""
+        self._created_uids: set[str] = set()
+        """Of Jobs."""
         self._held: set[str] = set()
         """UIDs of profiles of which a node has been told, since this pass began, what concerns all its nodes."""
 
@@ -46,10 +48,15 @@ class Starts:
         """What was refused in the pass before holds up nobody in this one."""
         self._held.clear()
         self.refused = False
+        self._created_uids &= self._cache.all("jobs").keys()
 
     def is_held(self, start: Start) -> bool:
         """Whether the cluster has refused, in this pass, what concerns all nodes of this one's profile."""
         return start.profile.uid in self._held
+
+    def has_created(self, job: JobView) -> bool:
+        """Whether this process has: anybody may write labels, and what was there before it began."""
+        return job.uid in self._created_uids
 
     async def confirm(self) -> None:
         """Find out what became of creations without an answer. Raises ApiError while that can't be told."""
@@ -146,6 +153,7 @@ class Starts:
 
     def _created(self, start: Start, raw: dict[str, Any]) -> None:
         self._cache.put("jobs", raw)
+        self._created_uids.add(raw["metadata"]["uid"])
         key = (start.profile.uid, start.facts.uid)
         self._refusals.accepted_job(key, raw["metadata"]["uid"], self._cache.all("jobs"))
         if (view := job_view(raw)) is not None:
