@@ -1,67 +1,125 @@
-"""The verdict on Nodes of a real API server: the operator with the chart's grant and the chart's policy alone."""
+"""The verdict on Nodes of a real API server, with the chart's grant and policy alone, and who taints by it.
+
+`make node-readiness SOURCE=CHECKOUT` runs it with Node Readiness Controller itself; CI has a stand-in.
+"""
 
 import json
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 import yaml
 
 from precision_api.acceptance.reference import sha256_of
-from precision_lab.release.install import NAMESPACE, render
+from precision_lab.release.install import NAMESPACE, REPOSITORY, render
 from precision_operator.cluster import paths
 from precision_operator.core.observe.node_gate import CONDITION
+from precision_operator.core.observe.raw_object import condition_of
 from tests.support.api_server import MERGE_PATCH
 from tests.support.eventually import eventually
+from tests.support.history import Object, Watches
+from tests.support.node_readiness import PLURAL, RULES, has_taint, readiness_controller
 from tests.support.plugin import Plugin
-from tests.support.site import Object, Scene, specs
+from tests.support.site import Scene, specs
 
 pytestmark = pytest.mark.cluster
-NODES = 9
-KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ClusterRole", "ClusterRoleBinding")
+CONTROLLER = os.environ.get("NODE_READINESS", "")
+NODES = 20 if CONTROLLER else 9
+POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ClusterRole", "ClusterRoleBinding")
+RULE = yaml.safe_load((REPOSITORY / "integrations/node-readiness/rule.yaml").read_text())
+NAME, TAINT = RULE["metadata"]["name"], RULE["spec"]["taint"]
+LAB = "acceptance.simulated=true"
+TAINTED, OPEN = True, False
 
 
-@pytest.fixture
-def granted(scene: Scene) -> Iterator[str]:
-    """What the chart renders for the condition; the policy's name."""
-    rendered = render(scene.lab, NAMESPACE, ["acceptance.nodeCondition.enabled=true"])
-    made = [it for it in rendered if it["kind"] in KINDS and "node-condition" in it["metadata"]["name"]]
+@contextmanager
+def operated(scene: Scene, *values: str) -> Iterator[None]:
+    """The operator as the chart with these values has it, with what it grants and guards."""
+    site, rendered = scene.site, render(scene.lab, NAMESPACE, values)
+    made = [it for it in rendered if it["kind"] in POLICIES and "node-condition" in it["metadata"]["name"]]
+    (flags,) = [
+        container["args"]
+        for it in rendered if it["kind"] == "Deployment"
+        for container in it["spec"]["template"]["spec"]["containers"] if container["name"] == "operator"
+    ]  # fmt: skip
+    ours = [flag for flag in flags if flag.startswith(("--accept-simulated", "--node-condition"))]
     text = yaml.safe_dump_all(made)
-    scene.lab.kubectl("apply", "--server-side", "-f", "-", stdin=text)
-    yield next(it["metadata"]["name"] for it in made if it["kind"] == KINDS[0])
-    scene.lab.kubectl("delete", "-f", "-", stdin=text)
+    if made:
+        scene.lab.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+    with site.operated_by(replace(site.operator, argv=(*site.operator.argv, *ours))):
+        yield
+    if made:
+        scene.lab.kubectl("delete", "-f", "-", stdin=text)
 
 
-def conditions(scene: Scene) -> dict[str, Object]:
-    rows = {it["metadata"]["name"]: it["status"]["conditions"] for it in scene.nodes()}
-    return {name: next((it for it in of if it["type"] == CONDITION), {}) for name, of in rows.items()}
+def _state(node: Object) -> tuple[bool, str]:
+    """Whether it is tainted, and what its condition says."""
+    return has_taint(node, TAINT), condition_of(node["status"], CONDITION).get("status", "")
 
 
-def test_a_verdict_opens_nodes_and_a_reboot_closes_one_until_it_is_measured(
-    scene: Scene, granted: str, tmp_path: Path
-) -> None:
-    site, plugin = scene.site, Plugin.of(scene.lab, tmp_path)
-    added = scene.add_nodes(*specs(NODES, products=("H100",)))
-    scene.completed(workload={"preset": "llama3-8b"}, benchmarks={"training": {"enabled": True}})
+def test_a_rule_keeps_nodes_tainted_until_a_verdict_opens_them(scene: Scene, tmp_path: Path) -> None:
+    site, lab, plugin = scene.site, scene.lab, Plugin.of(scene.lab, tmp_path)
+    running = scene.add_nodes(*specs(NODES, products=("H100",)))
+    profile = scene.completed(workload={"preset": "llama3-8b"}, benchmarks={"training": {"enabled": True}})
     trial = "--accept-simulated", "--accept-level", "a trial"
     plugin("reference", "create", scene.mark, "-n", site.namespace, "--profile", scene.mark, *trial)
     text = site.get(paths.item(paths.config_maps(site.namespace), scene.mark))["data"]["reference.json"]
-    reference = {"name": scene.mark, "sha256": sha256_of(text)}
-    recipes = sorted(json.loads(text)["recipes"])
-    row = {"namespace": site.namespace, "profile": scene.mark, "referenceSha256": reference["sha256"]}
-    gate = {"policy": granted, "profiles": [row | {"recipes": recipes}]}
-    flags = ("--accept-simulated", f"--node-condition={json.dumps(gate)}")
-    with site.operated_by(replace(site.operator, argv=(*site.operator.argv, *flags))):
-        scene.profile(scene.mark).patch(acceptance={"reference": reference})
-        says = lambda: {name: row.get("status") for name, row in conditions(scene).items()}  # noqa: E731
-        eventually(lambda: set(says().values()) == {"True"}, seconds=120)
-        path = f"{paths.NODES}/{added[0]}/status"
-        code, raw = site.api.call("PATCH", path, {"status": {"nodeInfo": {"bootID": "another"}}}, kind=MERGE_PATCH)
+    sha256, row = sha256_of(text), "acceptance.nodeCondition.profiles[0]"
+    gated = (
+        LAB, "acceptance.nodeCondition.enabled=true", f"acceptance.gateTaints={{{TAINT['key']}}}",
+        f"{row}.namespace={site.namespace}", f"{row}.profile={scene.mark}", f"{row}.referenceSha256={sha256}",
+        f"{row}.recipes={{{','.join(json.loads(text)['recipes'])}}}",
+    )  # fmt: skip
+    watched = Watches(site.api, {"nodes": paths.NODES})
+
+    def story(node: str) -> tuple[tuple[bool, str], ...]:
+        seen = (change.object for change in watched.all_changes() if change.object["metadata"]["name"] == node)
+        return tuple(state for state, _ in groupby(map(_state, seen)))
+
+    def counted() -> Object:
+        (counts,) = plugin.json("acceptance", "-n", site.namespace, "--profile", scene.mark)
+        return {key: count for key, count in counts.items() if count and key not in ("pool", "minutes")}
+
+    def would_taint(nodes: int) -> bool:
+        results = site.get(paths.item(RULES, NAME)).get("status", {}).get("dryRunResults", {})
+        return (results.get("affectedNodes"), results.get("taintsToAdd")) == (NODES, nodes)
+
+    def reboot(node: str) -> None:
+        status = {"nodeInfo": {"bootID": f"{node}-again"}}
+        code, raw = site.api.call("PATCH", f"{paths.NODES}/{node}/status", {"status": status}, kind=MERGE_PATCH)
         assert code == 200, raw
-        eventually(lambda: says()[added[0]] == "Unknown", seconds=60)
-        eventually(lambda: says()[added[0]] == "True", seconds=120)
-        message = conditions(scene)[added[0]]["message"]
-        assert message.endswith(f" (node {raw['metadata']['uid']}, boot another)")
-    counts = plugin.json("acceptance", "-n", site.namespace, "--profile", scene.mark)
-    assert [(row["nodes"], row["true"], row["wouldClose"]) for row in counts] == [(NODES, NODES, 0)]
+
+    def ends(node: str, *last: tuple[bool, str]) -> None:
+        eventually(lambda: story(node)[-len(last) :] == last, why=lambda: story(node))
+
+    with readiness_controller(lab, CONTROLLER):
+        lab.apply(RULE)
+        eventually(lambda: would_taint(NODES))
+        with operated(scene, LAB):  # the chart's value is off
+            profile.patch(acceptance={"reference": {"name": scene.mark, "sha256": sha256}})
+            eventually(lambda: counted() == {"nodes": NODES, "neverJudged": NODES, "wouldOpen": NODES}, why=counted)
+        with operated(scene, *gated):
+            eventually(lambda: counted() == {"nodes": NODES, "true": NODES}, why=counted)
+            assert would_taint(NODES), "it counted once"
+            lab.kubectl("delete", PLURAL, NAME)
+            lab.apply(RULE)
+            eventually(lambda: would_taint(0))
+            lab.kubectl("patch", PLURAL, NAME, "--type=merge", "-p", '{"spec":{"dryRun":false}}')
+            good, slow = scene.add_nodes(*specs(1, products=("H100",)), *specs(1, "scale:0.8", products=("H100",)))
+            ends(good, (TAINTED, "True"), (OPEN, "True"))
+            ends(slow, (TAINTED, "False"))
+            reboot(running[0])
+            lab.annotate_node(running[1], fault="agent:slow_gpu")
+            reboot(running[1])
+            caught = (OPEN, "True"), (OPEN, "Unknown"), (TAINTED, "Unknown")
+            ends(running[0], *caught, (TAINTED, "True"), (OPEN, "True"))
+            ends(running[1], *caught, (TAINTED, "False"))
+            assert {*map(story, running[2:])} == {((OPEN, ""), (OPEN, "True"))}
+            assert all(tainted for tainted, _ in story(slow)[1:])
+        lab.kubectl("delete", PLURAL, NAME)
+        assert not any(has_taint(node, TAINT) for node in scene.nodes())
+    watched.close()

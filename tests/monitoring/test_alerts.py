@@ -216,7 +216,7 @@ SUMMARIES = {
     "PrecisionNodeConditionBlocked": "Verdicts do not reach Nodes (Unguarded: 1) in cluster "
     "PrecisionNodeConditionBlocked",
     "PrecisionOpenNodeFails": "1 nodes that take work fail (FailUnconfirmed) in cluster PrecisionOpenNodeFails",
-    "PrecisionDomainFails": "1 nodes of one NVLink domain fail together in cluster PrecisionDomainFails",
+    "PrecisionDomainFails": "1 nodes of one rack fail together in cluster PrecisionDomainFails",
     "PrecisionStopUnreadable": "No agent starts in cluster PrecisionStopUnreadable: the stop's ConfigMap can't be read",
     "faults": "The operator's passes fail: 20 in ten minutes in cluster faults",
     "PrecisionCampaignStuck": "Profile nightly makes no progress: 6 nodes are queued or running",

@@ -1,13 +1,16 @@
 """The verdict on its way to the Node, on an API server in memory whose policy refuses as the chart's does."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from benchmarks.node_conditions import GUARDS, Fleet, schedule, wrong
+from benchmarks.node_conditions import GUARDS, Fleet, Truth, schedule, wrong
+from precision_operator.cluster import paths
+from precision_operator.core.observe.configuration import FleetLimits, FleetTopologyLimit
 
-NODE = "g0"
+NODE, RACK = "g0", "topology.kubernetes.io/rack"
 
 
 class One(Fleet):
@@ -53,6 +56,17 @@ async def test_a_reboot_closes_until_a_quick_run_passes() -> None:
     assert await one.measure() == ("True", "Pass")
     one.boot(NODE)
     assert await one.measure(broken=True) == ("False", "Fail")
+
+
+async def test_a_device_plugin_that_starts_again_takes_nothing_away_and_other_gpus_do() -> None:
+    one = One()
+    await one.measure()
+    for allocatable, capacity, says in ((0, 8, "True"), (8, 8, "True"), (4, 4, "Unknown")):
+        status = one.server.objects[f"{paths.NODES}/{NODE}"]["status"]
+        offered = {"allocatable": allocatable, "capacity": capacity}
+        status |= {part: {**status[part], "nvidia.com/gpu": f"{gpus}"} for part, gpus in offered.items()}
+        await one.settle()
+        assert one.says[0] == says
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -126,6 +140,25 @@ async def test_what_the_list_does_not_admit_opens_and_closes_nothing(what: str) 
         one = One(**LISTED[what])
         one.ask(mustDetectPercent={"reference": 8})
         assert await one.measure(broken) == ("Unknown", "NotListed")
+
+
+@pytest.mark.parametrize(("key", "fail"), [(RACK, 3), ("example.com/row", 3), ("topology.kubernetes.io/zone", 0)])
+async def test_three_nodes_of_a_rack_that_are_closed_in_a_day_are_the_facilitys(key: str, fail: int) -> None:
+    fleet = Fleet(size=5)
+    limits = FleetLimits(per_topology=() if key == RACK else (FleetTopologyLimit(key=key, max=9),))
+    fleet.loop.gatherer._settings = replace(fleet.loop.gatherer._settings, fleet_limits=limits)
+    for at, name in enumerate(fleet.names):
+        fleet.truths[name] = Truth(gpu_off=-12)
+        fleet.server.objects[f"{paths.NODES}/{name}"]["metadata"]["labels"][key] = f"r{at // 3}"
+    await fleet.settle()
+    while fleet.loop.jobs():
+        await fleet.end_agents()
+    assert {row["status"] for row in fleet.conditions().values()} == {"False"}
+    problem = "precision_operator_node_condition_problems"
+    assert fleet.loop.metric(problem, problem="DomainFails") == fail
+    fleet.wait(timedelta(days=1))
+    await fleet.settle()
+    assert fleet.loop.metric(problem, problem="DomainFails") == 0
 
 
 @pytest.mark.parametrize("first", [0, 4, 8])

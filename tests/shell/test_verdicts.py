@@ -47,10 +47,10 @@ class World:
         self.save(self.text)
         self.ask(**acceptance)
 
-    def boot(self, boot: str, gpus: int = 8, driver: str = "") -> None:
+    def boot(self, boot: str, gpus: int = 8, driver: str = "", **meta: Any) -> None:
         offered = {"nvidia.com/gpu": str(gpus)}
         labels = EIGHT_H100 | ({"nvidia.com/cuda.driver-version.full": driver} if driver else {})
-        raw = node_object(labels, name=NODE, boot=boot, allocatable=offered, capacity={"nvidia.com/gpu": "8"})
+        raw = node_object(labels, name=NODE, boot=boot, allocatable=offered, capacity={"nvidia.com/gpu": "8"}, **meta)
         self.loop.cluster._store(f"{paths.NODES}/{NODE}", raw)
 
     def save(self, text: str) -> None:
@@ -275,12 +275,17 @@ async def test_a_health_counter_fails_without_a_run_until_the_gpu_is_reset() -> 
 async def test_figures_that_nobody_measured_pass_where_the_admin_lets_them_and_against_their_like_alone() -> None:
     fleet = {f"n{at}": NONE_FAILS["Simulated"](measured_node(f"n{at}", 1)) for at in range(8)}
     golden = made(fleet, {}, simulated=True)
-    verdicts = []
-    for reference, simulated in ((golden[0], True), (golden[0], False), (EIGHT(), True)):
+    driver, verdicts = {"driver": "580.95.05"}, []
+    played = driver | {"annotations": {"kwok.x-k8s.io/node": "fake"}}
+    for reference, simulated, node in (
+        (golden[0], True, {}), (golden[0], True, played), (golden[0], True, driver),
+        (golden[0], False, {}), (EIGHT(), True, {}),
+    ):  # fmt: skip
         world = World(reference)
+        world.boot("boot-1", **node)
         world.loop.gatherer._settings = replace(SETTINGS, accept_simulated=simulated)
         verdicts.append((await world.measure(also(NONE_FAILS["Simulated"], sound), 1))["verdict"])
-    assert verdicts == ["Pass", "Inconclusive", "Inconclusive"]
+    assert verdicts == ["Pass", "Pass", *["Inconclusive"] * 3], "a driver that is not kwok's is a real GPU's"
 
 
 async def test_a_grey_run_is_followed_by_two_more_at_most_that_average() -> None:

@@ -46,6 +46,8 @@ PLACE_GPUS, PLACE_WATTS = "#gpus", "#watts"
 
 DEFAULT_POOL_LABEL = "nvidia.com/gpu.product"
 GPU_RESOURCE = "nvidia.com/gpu"
+KWOK_NODE = "kwok.x-k8s.io/node"
+"""Annotation of simulated nodes: kwok and the stand-in leave all others alone."""
 SHARED_MEMORY = "8Gi"
 """/dev/shm of an agent."""
 DEFAULT_PRIORITY_CLASS = "precision-agent"

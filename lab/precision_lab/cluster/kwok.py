@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from precision_api.facts.names import KWOK_NODE
 from precision_lab.cluster.control_plane import ControlPlane
-from precision_lab.names import KWOK_NODE
 from precision_lab.processes.ports import free_ports
 
 STAGES = Path(__file__).parent / "stages"

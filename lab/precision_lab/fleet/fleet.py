@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any
 
-from precision_api.facts.names import GPU_RESOURCE
+from precision_api.facts.names import GPU_RESOURCE, KWOK_NODE
 from precision_api.facts.products import ProductClass
 from precision_lab.builds.image_archives import version
 from precision_lab.fleet.hardware import HARDWARE, Hardware
 from precision_lab.fleet.traits import NodeManifest, apply_trait, driver_labels
-from precision_lab.names import BUSY_POD, KWOK_NODE
+from precision_lab.names import BUSY_POD
 
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 GPU_TAINT = {"key": GPU_RESOURCE, "effect": "NoSchedule"}

@@ -5,12 +5,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from precision_api.facts.names import KWOK_NODE
 from precision_lab.cluster.kubeconfig import administrator
 from precision_lab.cluster.objects import is_so
 from precision_lab.fleet.fleet import busy_pod, is_busy
 from precision_lab.fleet.slices import API, claimant, device_classes, slices_of
 from precision_lab.fleet.traits import NodeManifest
-from precision_lab.names import KWOK_NODE, NOT_READY
+from precision_lab.names import NOT_READY
 from precision_lab.processes.processes import ProcessError
 from precision_operator.cluster import ApiError, Cluster, paths
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from precision_api.facts.names import GPU_RESOURCE
+from precision_api.facts.names import GPU_RESOURCE, KWOK_NODE
 from precision_lab import names
 from precision_lab.fleet.hardware import Hardware
 
@@ -117,7 +117,7 @@ TRAITS: dict[str, ApplyTrait] = {
     "busy": _annotated(names.BUSY_POD, "true"),
     "cold": lambda node, hardware, argument: node["status"].update(images=[]),  # the agent's is still to be pulled
     # Nobody plays its kubelet: it is NotReady, and its pods stay as they are, until somebody writes there.
-    "unattended": lambda node, hardware, argument: node["metadata"]["annotations"].pop(names.KWOK_NODE),
+    "unattended": lambda node, hardware, argument: node["metadata"]["annotations"].pop(KWOK_NODE),
     "no-pods": lambda node, hardware, argument: _resources(node, {"pods": "0"}),  # its kubelet takes no more
     "driver": _driver,
     "scale": _annotated(names.SCALE),

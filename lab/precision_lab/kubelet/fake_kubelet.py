@@ -15,14 +15,14 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
 
-from precision_api.facts.names import AGENT_APP, AGENT_CONTAINER, LABEL_APP
+from precision_api.facts.names import AGENT_APP, AGENT_CONTAINER, KWOK_NODE, LABEL_APP
 from precision_lab.cluster.kubeconfig import administrator
 from precision_lab.cluster.objects import Object
 from precision_lab.kubelet.agent_pod import DELETED, AgentPod, Whereabouts
 from precision_lab.kubelet.agent_process import AgentHost, agent_host
 from precision_lab.kubelet.faults import Plan, plan_of
 from precision_lab.kubelet.log_server import log_server
-from precision_lab.names import FAULT, KWOK_NODE
+from precision_lab.names import FAULT
 from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
 from precision_operator.cluster.watch_loop import WatchLoop, WatchTarget
 from precision_operator.cluster.withdrawal import first_of

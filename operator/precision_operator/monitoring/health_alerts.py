@@ -92,7 +92,7 @@ HEALTH_ALERTS: tuple[Alert, ...] = (
     Alert(
         "PrecisionDomainFails",
         _DOMAIN,
-        f"{{{{ $value }}}} nodes of one NVLink domain fail together{CLUSTER_NAME}",
+        f"{{{{ $value }}}} nodes of one rack fail together{CLUSTER_NAME}",
         "Three or more nodes of one rack were closed within a day: look at its cooling and power before its GPUs.",
         lasts="1m",
         owner="facility",

@@ -59,6 +59,7 @@ def driver(labels: Mapping[str, str]) -> str | None:
     return None
 
 
+RACK_LABEL = "topology.kubernetes.io/rack"
 DOMAIN_LABELS = ("topology.nks.nscale.com/accelerator-domain", "ds.coreweave.com/nvlink.domain")
 """Labels by which clouds name the NVLink domain where GPU feature discovery does not."""
 

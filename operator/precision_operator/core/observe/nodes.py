@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
-from precision_api.facts.names import DEFAULT_POOL_LABEL, GPU_RESOURCE, grouped
+from precision_api.facts.names import DEFAULT_POOL_LABEL, GPU_RESOURCE, KWOK_NODE, grouped
 from precision_api.facts.products import ProductClass, part, part_of_class, product_class, product_of_instance_type
 from precision_api.facts.recipes import Compute
 from precision_operator.core.observe import gpu_labels
@@ -102,6 +102,8 @@ class NodeFacts:
     taints: tuple[Taint, ...] = ()
     boot: str = ""
     """Its present boot; empty where it does not tell."""
+    played: bool = False
+    """Whether kwok plays its kubelet, so that nothing real is behind its driver's label."""
     verdict: NodeVerdict = UNJUDGED
     """Its condition of ours."""
     images: tuple[str, ...] = ()
@@ -161,6 +163,7 @@ def node_facts(
         memory_bytes=quantity(section(status, "allocatable").get("memory")),
         arch=_arch(labels, status, product),
         boot=str(section(status, "nodeInfo").get("bootID") or ""),
+        played=section(meta, "annotations").get(KWOK_NODE) == "fake",
         verdict=node_verdict(status),
         compute=_compute(labels, here, gpu_name, product),
         driver=gpu_labels.driver(labels) or _of_gpus(here, lambda gpu: gpu.driver),

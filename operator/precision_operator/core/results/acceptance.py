@@ -343,7 +343,8 @@ def _general(terms: Terms, status: ReportStatus, facts: NodeFacts) -> str:
     measured, reference = status.run is not None and provenance_of(status.run) == "measured", terms.reference
     if reference is None:
         return terms.problem
-    if measured != (reference.provenance == "measured") or not (measured or terms.simulated):
+    made_up = terms.simulated and (facts.played or not facts.driver)
+    if measured != (reference.provenance == "measured") or not (measured or made_up):
         return "Simulated"
     return "" if verdicts.is_of(reference, facts) and not _differs(status, reference) else "OtherKey"
 

@@ -16,6 +16,7 @@ from precision_api.kinds.profile import ProfileSpec, Thresholds
 from precision_api.kinds.report import ReportHardware, ReportRun, ReportStatus
 from precision_api.models.workload import resolve
 from precision_operator.core.observe.clock import format_time, parse_time
+from precision_operator.core.observe.gpu_labels import RACK_LABEL
 from precision_operator.core.observe.kept_report import with_shared_field_sets
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.results.outliers import Peers
@@ -24,7 +25,7 @@ from precision_operator.core.results.reading import Reading, RecipeRow, number, 
 from precision_operator.planner.inputs.fleet import Fleet, FleetNode, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.inputs.workloads import measured_workload
 
-RACK_LABELS = ("nvidia.com/gpu.clique", "topology.kubernetes.io/rack")
+RACK_LABELS = ("nvidia.com/gpu.clique", RACK_LABEL)
 """NVLink domain first: a block lies within one."""
 _PARTS = {"software": ("driver", "stackHash"), "attempt": ("run", "number", "outcome", "reason", "finishedAt")}
 """What is kept of these parts of a report."""

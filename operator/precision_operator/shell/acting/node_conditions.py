@@ -11,6 +11,7 @@ from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance, Repo
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.attempts.verdicts import Terms, run_of
 from precision_operator.core.eligibility.proved import changed_subject
+from precision_operator.core.observe.gpu_labels import RACK_LABEL
 from precision_operator.core.observe.node_gate import NodeGate
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, Observed, PodView, Raw, ReportView
@@ -24,6 +25,7 @@ WRITES_AT_ONCE = 8
 AGAIN_SECONDS = 5.0
 """When writes that were refused are tried again."""
 STARVED_AFTER, DOMAIN_FAILS = timedelta(hours=2), 3
+ZONES = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region"}  # too large for one cause
 _Key = tuple[str, str, str]
 """Namespace and name of a profile, UID of a node."""
 
@@ -110,7 +112,8 @@ class NodeConditions:
         moved = (it.uid for it in judged if it.verdict.status == "True" and changed_subject(it))
         self._stale = {uid: self._stale.get(uid, now) for uid in moved}
         shut = (it for it in judged if it.verdict.status == "False" and (it.verdict.since or young) > young)
-        domains = Counter(it.clique for it in shut if it.clique)
+        keys = {"", RACK_LABEL, *(row.key for row in observed.settings.fleet_limits.per_topology)} - ZONES
+        racks = Counter(at for it in shut for at in {**it.labels, "": it.clique}.items() if at[0] in keys and at[1])
         waiting = sum(number for (status, _), number in tally.items() if status == "Unknown")
         self._opened = self._opened if waiting else now
         return tally, {
@@ -120,7 +123,7 @@ class NodeConditions:
             "Starved": waiting if now - self._opened > STARVED_AFTER else 0,
             "FailUnconfirmed": tally["True", "FailUnconfirmed"],
             "FailHeld": tally["True", "FailHeld"],
-            "DomainFails": max((number for number in domains.values() if number >= DOMAIN_FAILS), default=0),
+            "DomainFails": max((number for number in racks.values() if number >= DOMAIN_FAILS), default=0),
         }
 
     def _lapsed(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, Literal, get_args
 
 from precision_api.facts import names
-from precision_api.facts.names import ANNOTATION_RERUN, GPU_RESOURCE, PROFILE_KIND
+from precision_api.facts.names import ANNOTATION_RERUN, GPU_RESOURCE, KWOK_NODE, PROFILE_KIND
 from precision_operator.cluster.object_store import ObjectStore, identity
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.kept_report import kept_report
@@ -183,7 +183,7 @@ def _node(raw: Raw) -> dict[str, Any]:
     status["conditions"] = [{key: c[key] for key in keep if key in c} for c in ready] + ours
     status["nodeInfo"] = {k: v for k, v in (status.get("nodeInfo") or {}).items() if k in ("architecture", "bootID")}
     return {
-        "metadata": _meta(raw) | _labels(raw) | _annotations(raw, QUARANTINED),
+        "metadata": _meta(raw) | _labels(raw) | _annotations(raw, QUARANTINED, KWOK_NODE),
         "spec": _pick(raw, "spec", "taints", "unschedulable", "providerID"),
         "status": status,
     }
