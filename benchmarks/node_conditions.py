@@ -299,6 +299,7 @@ class Fleet:
         path = f"{PROFILES}/nightly"
         old = self.server.objects.get(path) or {}
         asked = {"reference": {"name": "h100-jan", "sha256": sha256_of(self.text)}} | acceptance
+        asked = {"mustDetectPercent": {"reference": 7, "node": 7}} | asked
         self.loop.apply("nightly", acceptance=asked, suspend=suspend, rollout={"maxConcurrent": 50})
         there = self.server.objects[path]
         if old:

@@ -1,5 +1,6 @@
 """Whose verdicts may reach a Node, as the chart says, and what the Node's condition of ours says now."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -28,13 +29,17 @@ class GatedProfile(Document):
     profile: Name = Field(description="Its name.")
     reference_sha256: fields.Sha256 = Field(description="SHA-256 of the reference.")
     recipes: fields.Recipes = Field(min_length=1, description="Recipes that must pass at least.")
-    most_detect_percent: MustDetect = Field(MustDetect(), description="Largest mustDetectPercent, by check.")
+    most_detect_percent: MustDetect = Field(
+        MustDetect(), description="Largest mustDetectPercent, by check: what is left out is larger."
+    )
     image_digests: tuple[str, ...] = Field((), description="Digests of the agent's image. Empty: any.")
 
     def admits(self, asked: Acceptance, judged: Sequence[Recipe], image_id: str) -> bool:
         """Whether a verdict by these terms, from an agent of this image, may reach a Node."""
-        limits = {check: limit for check, limit in self.most_detect_percent if limit is not None}
-        lax = any((has or 0) > limits.get(check, float("inf")) for check, has in asked.must_detect_percent or ())
+        asks = dict(asked.must_detect_percent or ())
+        lax = any(
+            limit is not None and (asks.get(check) or math.inf) > limit for check, limit in self.most_detect_percent
+        )
         is_listed = not self.image_digests or any(image_id.endswith(digest) for digest in self.image_digests)
         is_same = asked.reference.sha256 == self.reference_sha256
         return is_same and {*self.recipes} <= {*judged} and is_listed and not lax

@@ -13,7 +13,7 @@ from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance
 from precision_operator.core.attempts.verdicts import change
 from precision_operator.core.eligibility.proved import CONFIRM_AFTER, changed_subject
 from precision_operator.core.observe.clock import format_time, parse_time, time_or_none
-from precision_operator.core.observe.node_gate import CONDITION, NodeVerdict
+from precision_operator.core.observe.node_gate import CONDITION
 from precision_operator.core.observe.nodes import NodeFacts
 
 DAY = timedelta(days=1)
@@ -46,7 +46,8 @@ def writes(
     """
     there = [facts for facts in nodes if facts.boot and not facts.deleting]
     sizes = Counter(facts.pool for facts in there if facts.gpus or facts.verdict.status)
-    closed = Counter(facts.pool for facts in there if _closed_at(facts.verdict, now))
+    lately = {facts.uid for facts in there if facts.verdict.closed is not None and now - facts.verdict.closed < DAY}
+    closed = Counter(facts.pool for facts in there if facts.uid in lately)
     found = list[Write]()
     for facts in there:
         ours = [it for it in evidence.get(facts.uid, ()) if not change(it.subject, facts)]
@@ -54,14 +55,9 @@ def writes(
             has_room = closed[facts.pool] < max(1, int(MOST_CLOSED * sizes[facts.pool]))
             write = _condition(facts, ours, lapsed.get(facts.uid, ""), has_room, now)
             if write is not None:
-                closed[facts.pool] += write.row["reason"] == "FailConfirmed" and not _closed_at(facts.verdict, now)
+                closed[facts.pool] += write.row["reason"] == "FailConfirmed" and facts.uid not in lately
                 found.append(write)
     return tuple(found)
-
-
-def _closed_at(verdict: NodeVerdict, now: datetime) -> datetime | None:
-    """When we took it from True to False, within the last day."""
-    return verdict.closed if verdict.closed is not None and now - verdict.closed < DAY else None
 
 
 def ended(verdict: ReportAcceptance) -> datetime:
@@ -112,8 +108,8 @@ def _write(
     facts: NodeFacts, subject: Mapping[str, str], now: datetime, status: str, reason: str, said: str
 ) -> Write | None:
     """The condition as it is to be; None where it is so already. Its end is what the policy asks for."""
-    before, closed = facts.verdict, _closed_at(facts.verdict, now)
-    closed = now if (before.status, reason) == ("True", "FailConfirmed") else closed
+    before = facts.verdict
+    closed = now if (before.status, reason) == ("True", "FailConfirmed") else before.closed
     message = said[:MOST_MESSAGE]
     if subject.keys() >= _PARTS:
         message += "; driver {driver}, {gpus} GPUs, valid until {until}".format(**subject)
