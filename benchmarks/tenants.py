@@ -16,6 +16,7 @@ With --api-server it is the lab's real API server and the operator's own process
 
 import argparse
 import asyncio
+import gc
 import multiprocessing
 import sys
 import time
@@ -33,7 +34,7 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.observing.gather import Gatherer
-from precision_operator.shell.reconcile import STATUS_SECONDS, Reconciler, spare_collections
+from precision_operator.shell.reconcile import STATUS_SECONDS, Reconciler
 from precision_operator.shell.telemetry import Telemetry
 from tests.support.fake_cluster import FakeCluster
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
@@ -190,7 +191,7 @@ async def _measured(count: int, reports: int, huge: int) -> tuple[float, float]:
     gatherer = Gatherer(cluster, cache, SETTINGS, [SMALL, LARGE])
     reconciler = Reconciler(cache, gatherer, Actor(cluster, cache), Telemetry())
     await reconciler.once()
-    spare_collections()
+    gc.freeze()
     taken = []
     for version in range(1000, 1000 + PASSES):
         await asyncio.sleep(STATUS_SECONDS + 0.01)  # two statuses of a profile are so far apart
@@ -228,7 +229,7 @@ async def _at_the_bound(count: int, profiles: int, kind: str) -> tuple[float, fl
     await reconciler.once()
     for job in server.jobs:
         cache.put("jobs", job)
-    spare_collections()
+    gc.freeze()
     taken = []
     for number in range(MINUTES):
         now += timedelta(seconds=61)

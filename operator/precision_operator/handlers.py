@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from precision_api.facts.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
-from precision_operator.cluster.client import PAGE_ITEMS, PAGE_TENANT, Json
+from precision_operator.cluster.client import PAGE_TENANT, Json
 from precision_operator.cluster.object_store import identity
 from precision_operator.cluster.watch_loop import WatchTarget
 from precision_operator.cluster.watching import Watches
@@ -35,8 +35,8 @@ def targets(namespaces: Sequence[str], slices: bool = True) -> Kinds:
         if optional and not slices:
             continue
         for namespace in [None] if kind in OF_CLUSTER else namespaces:
-            page, by_kopf = PAGE.get(kind, PAGE_ITEMS), kind == "profiles"
-            chosen[WatchTarget(*resource, namespace, *selectors, page, by_kopf=by_kopf, optional=optional)] = kind
+            by_kopf = kind == "profiles"
+            chosen[WatchTarget(*resource, namespace, *selectors, PAGE[kind], by_kopf=by_kopf, optional=optional)] = kind
     plan = partial(WatchTarget, GROUP, VERSION, PLAN_PLURAL, page_items=PAGE_TENANT, by_kopf=True, optional=True)
     return chosen | {plan(namespace=name): None for name in namespaces}
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from precision_operator.cluster import ApiError, Cluster, ConnectionProblem, kopf_connection
+from precision_operator.cluster import ApiError, Cluster, ConnectionProblem, client, kopf_connection
 from precision_operator.cluster.connection import authorization, connection
 from precision_operator.cluster.paths import config_maps, item, jobs, profiles
 
@@ -100,6 +100,24 @@ async def test_a_list_that_is_trimmed_holds_no_page_when_it_asks_for_the_next_on
     async with facing(pages, tmp_path) as cluster:
         assert await cluster.list_trimmed("/api/v1/nodes", trim) == ([0, 1, 2], "7")
     assert alive == [0, 0, 0]
+
+
+async def test_others_have_a_turn_while_the_items_of_a_page_are_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "TURN_SECONDS", 0.0)
+    turns = list[object]()
+
+    async def page(_: web.Request) -> web.Response:
+        return web.json_response({"metadata": {"resourceVersion": "7"}, "items": [{"n": 1}, {"n": 2}, {"n": 3}]})
+
+    def taken(item: dict[str, Any]) -> None:
+        turns.append(item["n"])
+        asyncio.get_running_loop().call_soon(turns.append, "others")
+
+    async with facing(page, tmp_path) as cluster:
+        await cluster.list_trimmed("/api/v1/pods", taken)
+    assert turns[:5] == [1, "others", 2, "others", 3]
 
 
 async def test_a_list_whose_token_expired_begins_again_and_repeats_nothing(tmp_path: Path) -> None:

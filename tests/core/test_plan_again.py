@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from precision_operator.core.observe.book import EMPTY, Book
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, ReportView
+from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, Reports, ReportView
 from precision_operator.core.plan import plan
 from precision_operator.core.reasons import sentence
 from precision_operator.core.status.profile_status import profile_status
@@ -229,6 +229,30 @@ def test_values_and_stands_are_the_same_objects_while_nothing_changes() -> None:
     one, other, numbers = [1], [1], iter(range(9))
     made = [once.of("key", (found,), lambda: next(numbers)) for found in (one, one, other)]
     assert made == [0, 0, 1]
+
+
+def test_reports_that_change_are_filed_as_all_are_and_owners_without_a_change_keep_theirs() -> None:
+    one, other = report(status=measured(startedAt=JUST_NOW)), report(owner="other", status=measured())
+    newer, second = replace(one, status=tried("failed")), report("n2", status=measured(startedAt=JUST_NOW))
+    steps = [
+        [(None, one), (None, other)],
+        [(one, newer), (None, second)],
+        [(newer, one)],
+        [(one, None)],
+        [(second, None)],
+    ]
+    seen, there = Reports(), dict[str, ReportView]()
+    for step in steps:
+        before, seen = seen, seen.changed(step)
+        there |= {now.uid: now for _, now in step if now is not None}
+        there = {uid: of for uid, of in there.items() if (of, None) not in step}
+        assert seen.filed == (anew := Reports(there.values()).filed)
+        assert all(of.starts == anew[owner].starts for owner, of in seen.filed.items())
+        assert before.filed.get(other.owner) in (None, seen.filed[other.owner])
+    assert [*seen] == [other]
+    assert seen.changed([]) is seen
+    assert [*seen.served({"ml"}, {})] == [*seen.served((), {other.profile_uid: "elsewhere"})] == []
+    assert seen.served((), {}) is seen
 
 
 def test_what_a_round_did_not_ask_for_is_forgotten_and_everything_else_is_kept_however_much_it_is() -> None:

@@ -1,6 +1,7 @@
 """Who leads: a Lease in a store that fails as a network does, clocks that disagree, and replicas that are stopped."""
 
 import asyncio
+import gc
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -522,6 +523,20 @@ def reconciler_of(cluster: Cluster) -> Reconciler:
     cache = Cache()
     gatherer = Gatherer(cluster, cache, Settings("agent", (), "low", "agents"), ["team"])
     return Reconciler(cache, gatherer, Actor(cluster, cache), Telemetry())
+
+
+async def test_no_garbage_is_collected_while_a_pass_is_worked_out_nor_later_what_it_has_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with empty_cluster(tmp_path) as (cluster, _):
+        reconciler, made, frozen = reconciler_of(cluster), list[object](), gc.get_freeze_count()
+        monkeypatch.setattr("precision_operator.shell.reconcile.MOST_COLLECTED", 1000)
+        for each, spared in ((100, False), (1000, True)):
+            assert not await reconciler._aside(
+                lambda count: made.extend([] for _ in range(count)) or gc.isenabled(), each
+            )
+            assert gc.isenabled()
+            assert (gc.get_freeze_count() > frozen) == spared
 
 
 @pytest.mark.parametrize(("led", "kinds"), [(True, ()), (False, (paths.jobs, paths.pods))], ids=["at first", "later"])

@@ -16,7 +16,7 @@ from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
 from precision_operator.core.observe.book import EMPTY, Kept
 from precision_operator.core.observe.configuration import AgentDefaults
 from precision_operator.core.observe.gpu_slices import slice_view
-from precision_operator.core.observe.observed import JobView, Observed, ProfileView, ReportView, Settings
+from precision_operator.core.observe.observed import JobView, Observed, ProfileView, Reports, ReportView, Settings
 from precision_operator.core.observe.views import (
     job_view,
     occupancy,
@@ -46,6 +46,7 @@ class Core:
         self._objects, self._takes_over = objects, takes_over
         self._book: Kept = EMPTY
         self._told: Told | None = None
+        self._reports = Reports()
         self._views: dict[tuple[Any, ...], Any] = {}
         self._settings: dict[str, Settings] = {}
 
@@ -85,13 +86,23 @@ class Core:
             nodes={uid: self._objects[number] for uid, number in step["nodes"].items()},
             jobs=tuple(replace(job, creation_problem=problems.get(job.uid, job.creation_problem)) for job in jobs),
             pods=self._all(pod_view, step["pods"]),
-            reports=self._all(report_view, step["reports"]),
+            reports=self._reports_of(step["reports"]),
             occupancy={name: occupancy(pods) for name, pods in holders.items()},
             config_maps={(namespace, name): data for namespace, name, data in step["config_maps"]},
             slices=self._all(slice_view, step["slices"]),
             priority_class_exists=step["priority_class_exists"],
             queues={(namespace, name): exists for namespace, name, exists in step["queues"]},
         )
+
+    def _reports_of(self, numbers: Sequence[int]) -> Reports:
+        """As the gatherer has them: those of owners of which none has changed are the same objects."""
+        if not self._takes_over:
+            return Reports(self._all(report_view, numbers))
+        before = {report.uid: report for report in self._reports}
+        now = {report.uid: report for report in self._all(report_view, numbers)}
+        changed = [uid for uid in {**before, **now} if before.get(uid) is not now.get(uid)]
+        self._reports = self._reports.changed((before.get(uid), now.get(uid)) for uid in changed)
+        return self._reports
 
     def _all(self, parse: Any, numbers: Sequence[int]) -> tuple[Any, ...]:
         views = [self._view((parse, number), parse, self._objects[number]) for number in numbers]

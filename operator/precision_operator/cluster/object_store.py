@@ -6,7 +6,7 @@ neither a slow watch nor an old list brings a past state back.
 
 import math
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 Kept = TypeVar("Kept")
@@ -49,8 +49,14 @@ class ObjectStore(Generic[Kept]):
         """Of what is held: its newest version."""
         self.deleted: OrderedDict[str, float] = OrderedDict()
         """Of objects that ended: the version up to which nothing of them is taken any more."""
-        self.changes = 0
-        """How often what is kept has changed."""
+        self._before: dict[str, Kept | None] | None = None
+        """Of what has changed since that was last asked for, what was kept then."""
+
+    def take_changed(self) -> Iterator[tuple[Kept | None, Kept | None]]:
+        """What has changed since this was last asked, at first all: what was kept then, and is now."""
+        before = dict.fromkeys(self.objects) if self._before is None else self._before
+        self._before = {}
+        return ((was, self.objects.get(uid)) for uid, was in before.items())
 
     def put(self, identity: Identity, kept: Kept) -> bool:
         """Take what is kept of an object, unless a newer version is held or its end was seen."""
@@ -64,8 +70,8 @@ class ObjectStore(Generic[Kept]):
         self.identities[uid] = identity
         if uid in self.objects and self.objects[uid] == kept:
             return False
+        self._note(uid)
         self.objects[uid] = kept
-        self.changes += 1
         return True
 
     def delete(self, uid: str, version: int | None = None) -> bool:
@@ -98,7 +104,11 @@ class ObjectStore(Generic[Kept]):
         changed = [self._remove(uid) for uid in gone]
         return any(changed)
 
+    def _note(self, uid: str) -> None:
+        if self._before is not None:
+            self._before.setdefault(uid, self.objects.get(uid))
+
     def _remove(self, uid: str) -> bool:
+        self._note(uid)
         self.identities.pop(uid, None)
-        self.changes += 1
         return self.objects.pop(uid, None) is not None

@@ -4,10 +4,10 @@ import asyncio
 import gc
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from precision_operator.cluster import ApiError
 from precision_operator.cluster.watch_loop import PACE
@@ -30,6 +30,7 @@ from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.telemetry import FaultLog, Telemetry
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 SETTLE_SECONDS = 0.1
 """Events come in bursts; a pass waits this long so that one plan answers a burst."""
@@ -37,18 +38,10 @@ PASS_AGAIN_SECONDS = 600.0
 """When a pass comes although nothing has changed."""
 STATUS_SECONDS = 2.0
 """Least time between two writes of one profile's status."""
+MOST_COLLECTED = 100_000
+"""So many new objects may be gone through in one garbage collection."""
 ROUNDS = 8
 """How often a pass goes on to the next candidates, where nodes are busy or the cluster refuses some."""
-
-
-def spare_collections() -> bool:
-    """Keep all that is held now out of later garbage collections; true once that is done.
-
-    A large fleet's objects stay for hours, and are no cycles: going through them, as one collection before this would
-    too, holds the loop for as long as a pass.
-    """
-    gc.freeze()
-    return True
 
 
 class Reconciler:
@@ -67,7 +60,7 @@ class Reconciler:
         self._book: Kept = EMPTY
         """What plans take over from each other."""
         self._told: Told | None = None
-        self._failures = 0
+        self._failures = self._made = 0
         self._faults = FaultLog(telemetry.fault)
         self._faulty = 0
         """Passes in a row in which something could not be planned for, or a status not be written."""
@@ -91,14 +84,10 @@ class Reconciler:
             await elector.elected.wait()
             if not leading:
                 await self._list_agents()
-            spare_collections()
-            spared = False
             while True:
                 self._cache.changed.clear()
                 async with self._turn:
                     due = await self._guarded_pass()
-                if not spared:
-                    spared = spare_collections()
                 await self._wait(due)
         finally:
             self._actor.end()
@@ -165,9 +154,23 @@ class Reconciler:
         self._refused = self._refused + 1 if again else 0
         return min(due, 30.0, 0.25 * 2**self._refused) if again else due
 
+    async def _aside(self, work: Callable[..., T], *arguments: Any) -> T:
+        """What `work` gives, in a thread: the loop goes on meanwhile, as it would not while garbage is collected.
+
+        What a plan makes stays for hours, and is no cycle: where it is much, later collections pass over it.
+        """
+        gc.disable()
+        try:
+            return await asyncio.to_thread(work, *arguments)
+        finally:
+            self._made += gc.get_count()[0]
+            if self._made > MOST_COLLECTED:
+                self._made = 0
+                gc.freeze()
+            gc.enable()
+
     async def _plan(self, observed: Observed, whole: bool = True) -> Plan:
-        """In a thread: the loop goes on meanwhile."""
-        decided = await asyncio.to_thread(plan, observed, whole, self._book)
+        decided = await self._aside(plan, observed, whole, self._book)
         self._book = decided.book
         return decided
 
@@ -213,7 +216,7 @@ class Reconciler:
         there = {item.profile.uid for item in decided.profiles}
         self._written = {uid: at for uid, at in self._written.items() if uid in there}
         self._gatherer.faults.clear()
-        self._told = told = await asyncio.to_thread(tell, decided, observed, self._told)
+        self._told = told = await self._aside(tell, decided, observed, self._told)
         for item, change in told.rows:
             try:
                 due = min(due, await self._tell(item, change))

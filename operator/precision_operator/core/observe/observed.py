@@ -1,12 +1,11 @@
 """Everything that a decision is made from: one frozen value, gathered before deciding and never changed after."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import compress, islice
-from operator import is_not
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +13,7 @@ from precision_api.acceptance.reference import Reference
 from precision_api.facts.names import FRESH, grouped
 from precision_api.kinds.profile import ProfileSpec, ProfileStatus
 from precision_api.kinds.report import ReportAcceptance, ReportStatus
-from precision_operator.core.observe.book import Book, differing
+from precision_operator.core.observe.book import Book
 from precision_operator.core.observe.clock import parse_time, time_or_none
 from precision_operator.core.observe.configuration import AgentDefaults, FleetLimits
 from precision_operator.core.observe.device_class import USUAL, DeviceClass
@@ -246,7 +245,17 @@ class ReportView:
 
 
 class Filed(dict[str, ReportView]):
-    """Reports of one owner by node UID; what follows from these alone is worked out once."""
+    """Reports of one owner by node UID, never changed; what follows from these alone is worked out once."""
+
+    def changed(self, changes: Mapping[str, ReportView | None]) -> "Filed":
+        """With these in their places; None: it is there no more."""
+        made, starts = Filed(self), dict(self.starts)
+        for uid, report in changes.items():
+            made.pop(uid, None) if report is None else made.update({uid: report})
+            at = report.started if report is not None else None
+            starts.pop(uid, None) if at is None else starts.update({uid: at})
+        made.starts = starts
+        return made
 
     @cached_property
     def by_finish(self) -> tuple[Sequence[datetime], Sequence[str]]:
@@ -286,8 +295,45 @@ class Filed(dict[str, ReportView]):
         return max(self.starts.values(), default=None)
 
 
-NO_REPORTS, MOST_PATCHED = Filed(), 100
-"""So many changed reports are put in their places; for more, all are filed anew."""
+NO_REPORTS = Filed()
+
+
+class Reports(tuple[ReportView, ...]):
+    """All reports; what follows from these alone is worked out once."""
+
+    @classmethod
+    def of(cls, filed: Mapping[Owner, Filed]) -> "Reports":
+        """Those that are filed so."""
+        made = cls(chain.from_iterable(there.values() for there in filed.values()))
+        made.filed = filed
+        return made
+
+    @cached_property
+    def filed(self) -> Mapping[Owner, Filed]:
+        """By owner and node UID."""
+        owners = grouped((report.owner, report) for report in self)
+        return {owner: Filed({report.node_uid: report for report in there}) for owner, there in owners.items()}
+
+    def served(self, unserved: Container[str], homes: Mapping[str, str]) -> "Reports":
+        """Those of namespaces that are served, and of no profile of another than theirs; `homes` by profile UID."""
+        filed = {
+            owner: there
+            for owner, there in self.filed.items()
+            if owner[0] not in unserved and homes.get(owner[1], owner[0]) == owner[0]
+        }
+        return self if len(filed) == len(self.filed) else Reports.of(filed)
+
+    def changed(self, changes: Iterable[tuple[ReportView | None, ReportView | None]]) -> "Reports":
+        """With these, as they were and as they are; owners of which none is among them keep the same object."""
+        by_owner: dict[Owner, dict[str, ReportView | None]] = {}
+        for before, after in changes:
+            for view, now in ((before, None), (after, after)):
+                if view is not None and view.node_uid:
+                    by_owner.setdefault(view.owner, {})[view.node_uid] = now
+        if not by_owner:
+            return self
+        filed = {owner: self.filed.get(owner, NO_REPORTS).changed(of) for owner, of in by_owner.items()}
+        return Reports.of({owner: there for owner, there in {**self.filed, **filed}.items() if there})
 
 
 @dataclass(frozen=True)
@@ -410,6 +456,7 @@ class Observed:
     jobs: tuple[JobView, ...] = ()
     pods: tuple[PodView, ...] = ()
     reports: tuple[ReportView, ...] = ()
+    """Best as `Reports`: what was worked out of those of an owner holds while they are the same object."""
     occupancy: Mapping[str, Occupancy] = field(default_factory=dict)
     """By node name; a node that is absent has not been looked at."""
     looked: Mapping[str, float] = field(default_factory=dict)
@@ -457,23 +504,8 @@ class Observed:
 
     @cached_property
     def filed(self) -> Mapping[Owner, Filed]:
-        """Reports by their owner and node UID; an owner's that are as they were are the same object."""
-        entry = self.book.last("reports")
-        if entry is not None and len(entry[0]) == len(self.reports):
-            others = map(is_not, entry[0], self.reports)
-            pairs = [*islice(compress(zip(entry[0], self.reports, strict=True), others), MOST_PATCHED + 1)]
-            are_newer = (old.owner == new.owner and entry[1][old.owner].get(new.node_uid) is old for old, new in pairs)
-            if len(pairs) <= MOST_PATCHED and all(are_newer):
-                patched = dict[Owner, Filed](entry[1])
-                for _, new in pairs:
-                    patched[new.owner] = Filed({**patched[new.owner], new.node_uid: new})
-                return self.book.keep("reports", self.reports, patched)
-        filed: dict[Owner, Filed] = {}
-        for report in self.reports:
-            filed.setdefault(report.owner, Filed())[report.node_uid] = report
-        before: Mapping[Owner, Filed] = entry[1] if entry is not None else {}
-        filed |= {owner: there for owner, there in before.items() if not differing(there, filed.get(owner, NO_REPORTS))}
-        return self.book.keep("reports", self.reports, {owner: there for owner, there in filed.items() if there})
+        """Reports by their owner and node UID."""
+        return (self.reports if isinstance(self.reports, Reports) else Reports(self.reports)).filed
 
     @cached_property
     def reports_of(self) -> Mapping[str, Filed]:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Literal, get_args
@@ -54,9 +54,9 @@ class Cache:
         """What is kept of objects, by UID: they as they came, trimmed, but of reports their views."""
         return self._stores[kind].objects
 
-    def changes(self, kind: ObjectKind) -> int:
-        """How often what is held of a kind has changed."""
-        return self._stores[kind].changes
+    def changed_reports(self) -> Iterator[tuple[ReportView | None, ReportView | None]]:
+        """Those that have changed since this was last asked, at first all: as they were then, and as they are."""
+        return self._stores["reports"].take_changed()
 
     def version(self, kind: ObjectKind, uid: str) -> str:
         """The newest resourceVersion of an object that was seen."""

@@ -1,6 +1,7 @@
 """One look at the world: the cache as views, and the few things that are read only when a decision needs them."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, LABEL_NODE_UID, MANAGED_BY, grouped
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.cluster.client import PAGE_ITEMS, PAGE_REPORTS, PAGE_TENANT
+from precision_operator.cluster.client import PAGE_ITEMS, PAGE_NODES, PAGE_REPORTS, PAGE_TENANT
 from precision_operator.cluster.object_store import identity
 from precision_operator.core.attempts.faults import Fault, Where, fault_text
 from precision_operator.core.observe import observed, tenants, views
@@ -18,7 +19,7 @@ from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.stop import Stop, strictest
 from precision_operator.core.status.yields import yields_told
-from precision_operator.shell.observing.cache import Cache, ObjectKind
+from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache, ObjectKind
 from precision_operator.shell.observing.reader import (
     FRESH_SECONDS,
     NOT_CREATED,
@@ -63,7 +64,8 @@ FIELD_SELECTORS: dict[ObjectKind, str] = {"slices": f"spec.driver={DRA_DRIVER}"}
 """Other drivers' slices (NICs, NVLink channels) stay on the server."""
 
 AGENTS: tuple[ObjectKind, ...] = ("jobs", "pods")
-PAGE: dict[ObjectKind, int] = {**dict.fromkeys(("profiles", *AGENTS), PAGE_TENANT), "reports": PAGE_REPORTS}
+PAGE: dict[ObjectKind, int] = {**dict.fromkeys(KINDS, PAGE_TENANT), **dict.fromkeys(OF_CLUSTER, PAGE_NODES)}
+PAGE["reports"] = PAGE_REPORTS
 OF_NODE: dict[ObjectKind, str] = {"nodes": "metadata.name", "slices": "spec.nodeName", "reports": "spec.nodeName"}
 
 _NAMED = ("namespace", "name", "uid")
@@ -84,16 +86,24 @@ async def list_into(
         return identity(raw).uid
 
     fields = [FIELD_SELECTORS.get(kind), f"{OF_NODE[kind]}={node}" if node and kind in OF_NODE else None]
-    page = PAGE_ITEMS if node else PAGE.get(kind, PAGE_ITEMS)
+    page = PAGE_ITEMS if node else PAGE[kind]
     wanted = SELECTORS.get(kind), ",".join(filter(None, fields)) or None, page
     try:
-        listed, version = await cluster.list_trimmed(_path(kind, namespace), take, *wanted)
+        listed, version = await cluster.list_trimmed(_path(kind, namespace), take, *wanted, progress=_spare)
     except ApiError as error:
         if kind == "slices" and error.status in (403, 404):
             cache.slices_refused()
         raise
     cache.end_list(kind, listed, version, namespace)
     return version
+
+
+def _spare(*_: object) -> None:
+    """Keep what is held now out of later garbage collections, one of which would hold the loop for as long as a pass.
+
+    A large fleet's objects stay for hours, and are no cycles.
+    """
+    gc.freeze()
 
 
 class _Kept(Generic[K, T]):
@@ -222,8 +232,8 @@ class Gatherer:
         self._asked_for: Turns[observed.Raw] = {}
         self._read: dict[ObjectKind, dict[str, Read]] = {}
         """By UID: what has not changed since is not read again."""
-        self._reports: tuple[object, tuple[observed.ReportView, ...]] = (None, ())
-        """What they were taken from, and those that are served."""
+        self._reports = observed.Reports()
+        """All of the cache."""
         self._forbidden: dict[tuple[ObjectKind, str], str] = {}
         """What the API server said to the last list of a kind in a namespace, where that was 403."""
         self.faults: list[Fault] = []
@@ -304,7 +314,7 @@ class Gatherer:
             nodes=dict(self._cache.all("nodes")),
             jobs=(*await self._with_problems(jobs, pods, missing), *creating),
             pods=pods,
-            reports=self._served_reports(unserved, homes),
+            reports=self._all_reports().served(unserved, homes),
             occupancy={n: look for n, (at, look) in self._probes.items() if now - at < keeps[look.holder is None]},
             looked={n: at for n, (at, look) in self._probes.items() if look.holder and now - at < LOOKED_SECONDS},
             config_maps=texts,
@@ -319,8 +329,8 @@ class Gatherer:
         )
         idle = seen.beyond | {p.uid for p in served if p.spec and p.spec.suspend}
         idle -= {job.profile_uid for job in jobs if job.uid in seen.own_jobs}
-        verdicts = ((it.profile_uid, it.status and it.status.acceptance) for it in seen.reports)
-        idle -= {uid for uid, verdict in verdicts if verdict and verdict.verdict}  # what has a verdict may lose it
+        filed = (there for (_, uid, _), there in seen.filed.items() if uid in idle)
+        idle -= {report.profile_uid for there in filed for report in there.values() if _is_judged(report)}
         asked = (p for p in served if p.uid not in idle)
         named = {(p.namespace, p.spec.acceptance.reference.name) for p in asked if p.spec and p.spec.acceptance}
         seen = replace(seen, references=await self._references.each(named, self._reader.reference, missing))
@@ -333,14 +343,13 @@ class Gatherer:
         seen = replace(seen, refusals=self._refusals.standing(seen), vain=self._vain, agents_since=self._since)
         return self._with_yields(seen, yields_told(profiles))
 
-    def _served_reports(self, unserved: Mapping[str, str], homes: Mapping[str, str]) -> tuple[observed.ReportView, ...]:
-        """The same tuple while none has changed: there may be 200,000."""
-        key = self._cache.changes("reports"), unserved, homes
-        if self._reports[0] != key:
-            reports = self._cache.all("reports").values()
-            served = (report for report in reports if report.node_uid and report.namespace not in unserved)
-            self._reports = key, tenants.within_namespace(served, homes)
-        return self._reports[1]
+    def _all_reports(self) -> observed.Reports:
+        there = self._cache.all("reports").values()
+        if changes := [*self._cache.changed_reports()]:
+            self._reports = self._reports.changed(changes)
+            if len(self._reports) != len(there):  # an owner has two of one node
+                self._reports = observed.Reports(report for report in there if report.node_uid)
+        return self._reports
 
     def _own(self, jobs: Jobs, creating: Jobs, pods: Pods, active: Collection[str]) -> Mapping[str, str]:
         """Node by UID of the Jobs that this replica has made; at the first look also what another leader may have.
@@ -500,6 +509,11 @@ class Gatherer:
         events = await self._problems.each(namespaces, self._reader.creation_problems, missing)
         told = {job.uid: events.get((job.namespace, ""), {}).get(job.uid) for job in late} | claims
         return tuple(replace(job, creation_problem=said) if (said := told.get(job.uid)) else job for job in jobs)
+
+
+def _is_judged(report: observed.ReportView) -> bool:
+    """Whether it has a verdict, which it may lose."""
+    return report.status is not None and report.status.acceptance is not None and bool(report.status.acceptance.verdict)
 
 
 def _may_have_agents(profile: observed.ProfileView) -> bool:
