@@ -22,7 +22,7 @@ PYTORCH_IMAGE ?=
 PLATFORMS ?= linux/amd64,linux/arm64
 BUILDER ?=
 
-.PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-faults test-node-leftovers security-controls compare-commits node-packages lint generate check-generated lock build-lab browser
+.PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-faults test-node-leftovers node-readiness security-controls compare-commits node-packages lint generate check-generated lock build-lab browser
 .PHONY: screenshots benchmark images images-check sbom audit clean
 
 help: ## Show this list.
@@ -66,6 +66,10 @@ security-controls: setup node-packages ## Take each protection of docs/security.
 
 test-node-leftovers: setup node-packages ## Show that real nodes leave nothing behind, also after kill -9 (root).
 	$(BIN)/python -m precision_lab.nodes.leftovers
+
+node-readiness: setup ## The rule of integrations/node-readiness with Node Readiness Controller itself, built in SOURCE=CHECKOUT.
+	cd "$(SOURCE)" && go build -o bin/manager ./cmd
+	NODE_READINESS="$(abspath $(SOURCE))" $(PYTEST) tests/e2e/test_node_condition.py -q
 
 compare-commits: $(STAMP) ## Does the core of OLD=COMMIT decide the same as that of NEW=COMMIT, or of this checkout, over random worlds?
 	$(BIN)/python -m tests.support.compare_commits --old $(OLD) $(if $(NEW),--new $(NEW))
