@@ -182,8 +182,8 @@ def test_what_is_wrong_is_told(api: Api, words: tuple[str, ...], code: int, told
 
 def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_close(api: Api) -> None:
     api.profiles(profile_object("plain"))
-    refused = api.run("acceptance")
-    assert (refused.exit_code, "name a profile that has spec.acceptance" in refused.stderr) == (2, True)
+    refused = api.run("acceptance", "--profile", "plain")
+    assert (refused.exit_code, "spec.acceptance in namespace ml: none has" in refused.stderr) == (2, True)
     asked = {"reference": {"name": "gold", "sha256": "a" * 64}}
     gate = profile_object()
     gate["spec"] |= {"acceptance": asked, "rollout": {"maxConcurrent": 2}}
@@ -196,15 +196,17 @@ def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_
     api.reports(passing, failing)
     (row,) = api.printed("acceptance")
     counts = {"nodes": 6, "true": 0, "false": 0, "unknown": 0, "neverJudged": 6, "held": 0}
-    assert row == {"pool": row["pool"], **counts, "wouldOpen": 1, "wouldClose": 1, "minutes": row["minutes"]}
+    assert row == {"pool": row["pool"], **counts, "wouldOpen": 1, "wouldClose": 1, "minutes": 30}
     assert "acceptance.nodeCondition.enabled" in api.run("acceptance").stderr
     for at, (status, reason) in enumerate(
         (("True", "Pass"), ("True", "FailHeld"), ("False", "Fail"), ("Unknown", "x"))
     ):
         held = {"type": CONDITION, "status": status, "reason": reason, "message": f"x (node uid-n{at}, boot b)"}
         api.collections[paths.NODES][at]["status"]["conditions"].append(held)
-    (row,) = api.printed("acceptance")
-    counts = {"nodes": 6, "true": 2, "false": 1, "unknown": 1, "neverJudged": 2, "held": 1}
-    assert row == {"pool": row["pool"], **counts, "wouldOpen": 0, "wouldClose": 1, "minutes": row["minutes"]}
+    api.collections[paths.NODES][5]["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-H200"
+    row, other = api.printed("acceptance")
+    assert (other["pool"], other["minutes"]) == ("NVIDIA-H200", 20), "pools share the profile's concurrency"
+    counts = {"nodes": 5, "true": 2, "false": 1, "unknown": 1, "neverJudged": 1, "held": 1}
+    assert row == {"pool": row["pool"], **counts, "wouldOpen": 0, "wouldClose": 1, "minutes": 20}
     table = api.run("acceptance").stdout.splitlines()
     assert table[0].split("  ")[0] == "POOL"

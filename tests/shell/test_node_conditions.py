@@ -61,7 +61,7 @@ async def test_a_reboot_closes_until_a_quick_run_passes() -> None:
 async def test_a_device_plugin_that_starts_again_takes_nothing_away_and_other_gpus_do() -> None:
     one = One()
     await one.measure()
-    for allocatable, capacity, says in ((0, 8, "True"), (8, 8, "True"), (4, 4, "Unknown")):
+    for allocatable, capacity, says in ((0, 8, "True"), (0, 0, "True"), (8, 8, "True"), (4, 4, "Unknown")):
         status = one.server.objects[f"{paths.NODES}/{NODE}"]["status"]
         offered = {"allocatable": allocatable, "capacity": capacity}
         status |= {part: {**status[part], "nvidia.com/gpu": f"{gpus}"} for part, gpus in offered.items()}

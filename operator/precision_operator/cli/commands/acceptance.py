@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -11,7 +11,7 @@ from precision_operator.cli.columns import Column, Columns, as_cells, keys
 from precision_operator.cli.connection_options import ask_cluster, count_of
 from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed
-from precision_operator.cli.results import of_profile, profile_named, results
+from precision_operator.cli.results import of_profile, results
 from precision_operator.cli.terminal import fail, note, say
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.admission.limits import concurrency_limit
@@ -34,13 +34,13 @@ def acceptance(
     async def work(cluster: Cluster) -> tuple[ProfileView, Sequence[ReportView], Sequence[NodeFacts]]:
         there = await results(cluster, namespace or cluster.namespace)
         asking = [it for it in there.profiles if it.spec is not None and it.spec.acceptance is not None]
-        if profile is not None:
-            asking = [profile_named(there, profile)]
-        if len(asking) != 1 or asking[0].spec is None or asking[0].spec.acceptance is None:
-            fail(f"--profile: name a profile that has spec.acceptance{there.where} ({len(asking)} do)")
-        target, label = asking[0].spec.target, asking[0].spec.pool_label
+        chosen = [it for it in asking if profile in (None, it.name)]
+        if len(chosen) != 1 or chosen[0].spec is None:
+            names = ", ".join(it.name for it in asking) or "none has"
+            fail(f"--profile: name a profile that has spec.acceptance{there.where}: {names}")
+        target, label = chosen[0].spec.target, chosen[0].spec.pool_label
         facts, _ = await cluster.list_trimmed(paths.NODES, lambda it: node_facts(it, label), progress=count_of("nodes"))
-        return asking[0], of_profile(there.reports, asking[0]), [it for it in facts if matches(target, it)]
+        return chosen[0], of_profile(there.reports, chosen[0]), [it for it in facts if matches(target, it)]
 
     owner, reports, nodes = ask_cluster(reach, work)
     rows = _rows(owner, reports, nodes)
@@ -50,24 +50,24 @@ def acceptance(
         note("No Node has the condition: the chart value acceptance.nodeCondition.enabled has it written.")
 
 
-def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Iterable[NodeFacts]) -> list[dict[str, Any]]:
-    """A row for each pool. A run takes as long as the median of those that gave results."""
+def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Collection[NodeFacts]) -> list[dict[str, Any]]:
+    """A row for each pool; they share the concurrency. A run takes as long as the median of those that gave results."""
     statuses = {it.node_uid: it.status for it in reports if it.status is not None}
     verdicts = {uid: status.acceptance.verdict for uid, status in statuses.items() if status.acceptance is not None}
     ended = [it.attempt for it in statuses.values() if it.attempt is not None and it.attempt.outcome == "succeeded"]
     times = [parse_time(it.finished_at) - parse_time(it.started_at) for it in ended if it.started_at]
     run, rows = median([time.total_seconds() for time in times] or [USUAL_RUN]), list[dict[str, Any]]()
+    at_once = max(1, concurrency_limit(owner.spec.rollout.max_concurrent, len(nodes)) if owner.spec else 1)
+    minutes = math.ceil(math.ceil(sum(map(waits_for_verdict, nodes)) / at_once) * run / 60)
     for pool, there in sorted(grouped((facts.pool, facts) for facts in nodes).items()):
         says = {it.uid: it.verdict[:2] for it in there}
         tally = Counter(status for status, _ in says.values())
-        waiting = sum(map(waits_for_verdict, there))
-        at_once = max(1, concurrency_limit(owner.spec.rollout.max_concurrent, len(there)) if owner.spec else 1)
         row = {"pool": pool, "nodes": len(there), "true": tally["True"], "false": tally["False"]}
         row |= {"unknown": tally["Unknown"], "neverJudged": tally[""]}
         row["held"] = sum(reason == "FailHeld" for _, reason in says.values())
         row["wouldOpen"] = sum(verdicts.get(uid) == "Pass" and status != "True" for uid, (status, _) in says.items())
         row["wouldClose"] = sum(verdicts.get(uid) == "Fail" and status != "False" for uid, (status, _) in says.items())
-        row["minutes"] = math.ceil(math.ceil(waiting / at_once) * run / 60)
+        row["minutes"] = minutes if any(map(waits_for_verdict, there)) else 0
         rows.append(row)
     return rows
 
