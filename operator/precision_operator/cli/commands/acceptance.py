@@ -17,12 +17,11 @@ from precision_operator.cluster import Cluster, paths
 from precision_operator.core.admission.limits import concurrency_limit
 from precision_operator.core.eligibility.checks import matches
 from precision_operator.core.eligibility.proved import waits_for_verdict
-from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import ProfileView, ReportView
 
 USUAL_RUN = 600.0
-"""Seconds of one agent, where no attempt has ended yet."""
+"""Seconds of one agent, where none has given a result yet."""
 
 
 @asks_cluster
@@ -54,9 +53,8 @@ def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Collection[N
     """A row for each pool; they share the concurrency. A run takes as long as the median of those that gave results."""
     statuses = {it.node_uid: it.status for it in reports if it.status is not None}
     verdicts = {uid: status.acceptance.verdict for uid, status in statuses.items() if status.acceptance is not None}
-    ended = [it.attempt for it in statuses.values() if it.attempt is not None and it.attempt.outcome == "succeeded"]
-    times = [parse_time(it.finished_at) - parse_time(it.started_at) for it in ended if it.started_at]
-    run, rows = median([time.total_seconds() for time in times] or [USUAL_RUN]), list[dict[str, Any]]()
+    seconds = [float(status.run.duration_seconds) for status in statuses.values() if status.run is not None]
+    run, rows = median(seconds or [USUAL_RUN]), list[dict[str, Any]]()
     at_once = max(1, concurrency_limit(owner.spec.rollout.max_concurrent, len(nodes)) if owner.spec else 1)
     minutes = math.ceil(math.ceil(sum(map(waits_for_verdict, nodes)) / at_once) * run / 60)
     for pool, there in sorted(grouped((facts.pool, facts) for facts in nodes).items()):

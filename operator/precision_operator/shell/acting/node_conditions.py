@@ -30,12 +30,8 @@ _Key = tuple[str, str, str]
 """Namespace and name of a profile, UID of a node."""
 
 
-NOT_LISTED = {
-    "verdict": "Inconclusive",
-    "reason": "NotListed",
-    "message": "the chart's acceptance.nodeCondition.profiles asks for more",
-    "again": False,
-}
+ASKS_FOR_MORE = "the chart's acceptance.nodeCondition.profiles asks for more"
+NOT_LISTED = {"verdict": "Inconclusive", "reason": "NotListed", "message": ASKS_FOR_MORE, "again": False}
 
 
 class NodeConditions:
