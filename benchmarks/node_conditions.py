@@ -193,8 +193,8 @@ class Fleet:
         self.server.world = self
         reference = golden_draft()
         self.text, self.tenants = text_of(reference), text_of(slow_draft())
-        rates = [of for at in range(8) for of in _rates(measured_node(f"n{at}", 1)).values()]
-        self.record.golden = median(rates)
+        golden = [of for at in range(8) for of in rates_of(measured_node(f"n{at}", 1)).values()]
+        self.record.golden = median(golden)
         self.names = [f"g{at}" for at in range(size or self.dice.choice([3, 3, 6, 6, 12, 24]))]
         self.record.nodes = len(self.names)
         self.truths: dict[str, Truth] = {}
@@ -347,7 +347,7 @@ class Fleet:
             result = measured_node(board, 1, day=self.runs % 28 + 1, **off, software=software)
             result = ODD[odd](result) if odd else result
             self.loop.end_agent(name, result)
-            worst = min(self._off(rate) for rate in _rates(result).values()) if _rates(result) else math.nan
+            worst = worst_off(result, self.record.golden)
             counts = not odd and self.stack == STACK
             subject = subject_of(self.node(name))._replace(
                 uid=meta["labels"][LABEL_NODE_UID], boot=meta["annotations"][ANNOTATION_BOOT]
@@ -356,9 +356,6 @@ class Fleet:
             self.record.measured.append(Measured(name, run, subject, self.now(), worst, counts))
         await self.settle()
         self.loop.collect_garbage()
-
-    def _off(self, rate: float) -> float:
-        return 100 * math.log(rate / self.record.golden)
 
     def conditions(self) -> dict[str, dict[str, Any]]:
         conditions = {name: self.server.objects[f"{paths.NODES}/{name}"]["status"]["conditions"] for name in self.names}
@@ -519,9 +516,14 @@ def slow_draft() -> Reference:
     return made({f"n{at}": measured_node(f"n{at}", 1, off=-11) for at in range(8)}, {})[0]
 
 
-def _rates(result: MeasurementResult) -> dict[str, float]:
+def rates_of(result: MeasurementResult) -> dict[str, float]:
     training = result.recipes[0].training if result.recipes else None
     return dict(training.tokens_per_second_by_gpu) if training is not None else {}
+
+
+def worst_off(result: MeasurementResult, golden: float) -> float:
+    """Of its slowest GPU, per cent off the golden nodes' median."""
+    return min((100 * math.log(rate / golden) for rate in rates_of(result).values()), default=math.nan)
 
 
 def wrong(record: Record) -> list[str]:
