@@ -196,7 +196,7 @@ def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_
     api.reports(passing, failing)
     (row,) = api.printed("acceptance")
     counts = {"nodes": 6, "true": 0, "false": 0, "unknown": 0, "neverJudged": 6, "held": 0}
-    assert row == {"pool": row["pool"], **counts, "wouldOpen": 1, "wouldClose": 1, "minutes": 30}
+    assert row == {"pool": row["pool"], **counts, "wouldOpen": 1, "wouldClose": 1, "minutes": 21}
     assert "acceptance.nodeCondition.enabled" in api.run("acceptance").stderr
     for at, (status, reason) in enumerate(
         (("True", "Pass"), ("True", "FailHeld"), ("False", "Fail"), ("Unknown", "x"))
@@ -205,8 +205,8 @@ def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_
         api.collections[paths.NODES][at]["status"]["conditions"].append(held)
     api.collections[paths.NODES][5]["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-H200"
     row, other = api.printed("acceptance")
-    assert (other["pool"], other["minutes"]) == ("NVIDIA-H200", 20), "pools share the profile's concurrency"
+    assert (other["pool"], other["minutes"]) == ("NVIDIA-H200", 14), "pools share the profile's concurrency"
     counts = {"nodes": 5, "true": 2, "false": 1, "unknown": 1, "neverJudged": 1, "held": 1}
-    assert row == {"pool": row["pool"], **counts, "wouldOpen": 0, "wouldClose": 1, "minutes": 20}
+    assert row == {"pool": row["pool"], **counts, "wouldOpen": 0, "wouldClose": 1, "minutes": 14}
     table = api.run("acceptance").stdout.splitlines()
     assert table[0].split("  ")[0] == "POOL"
