@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -85,10 +86,6 @@ def tainted_by_a_rule(site: Site, node: str) -> None:
     made_of(site, RULES, {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", **rule})
 
 
-def without_rule(site: Site, node: str) -> None:
-    assert site.api.call("DELETE", f"{RULES}/slow-{node}")[0] == 200
-
-
 def bound_to_no_claim(site: Site, node: str) -> None:
     """A tenant's pod names the node and a claim that was never made: it holds no GPU of it."""
     spec = {
@@ -113,14 +110,14 @@ class Case:
     mend: Change | None = None
 
 
-def mend_generation(site: Site, node: str) -> None:
-    publish(site, node, "rest", generation=3)
-
-
 CASES: dict[str, Case] = {
     "a driver that was restarted": Case("dra", restarted, "Measured", "8 by resource claim"),
     "a driver that is restarting": Case(
-        "dra", restarting, "GPUsNotReady", "has 1 of 2 ResourceSlices", mend=mend_generation
+        "dra",
+        restarting,
+        "GPUsNotReady",
+        "has 1 of 2 ResourceSlices",
+        mend=partial(publish, suffix="rest", generation=3),
     ),
     "another driver's GPUs": Case("dra", of_somebody_else, "Measured", "8 by resource claim"),
     "devices named twice": Case("dra", named_twice, "GPUsNotReady", "names a device twice"),
@@ -199,7 +196,7 @@ def test_an_attempt_that_a_rule_keeps_from_its_gpus_spends_no_retry_and_says_to_
     assert (tried["outcome"], tried["reason"], tried.get("failures", 0)) == ("disrupted", "ClaimNotAllocated", 0)
     assert "look for DeviceTaintRules" in told(site, node)
     assert not any(device.get("taints") for device in first_slice(site, node)["spec"]["devices"])
-    without_rule(site, node)
+    assert site.api.call("DELETE", f"{RULES}/slow-{node}")[0] == 200
     eventually(lambda: profile.attempts()[node]["outcome"] == "succeeded")
 
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from precision_api.facts import names
-from precision_api.facts.names import GPU_RESOURCE
 from precision_lab.fleet.fleet import NodeSpec
 from precision_operator.core.observe.clock import parse_time
 from tests.support import kueue
+from tests.support.claimant import asked, gone, priority_class, runs
 from tests.support.eventually import eventually
 from tests.support.history import Object, created
 from tests.support.site import Profile, Scene, Site, reasons, specs
@@ -37,32 +37,6 @@ def held(stage: Scene, gpus_queue: None) -> Profile:
     return stage.apply(agent={"queueName": "gpus"}, rollout={"maxConcurrent": 2}, idle=waiting)
 
 
-@pytest.fixture
-def training_class(site: Site) -> Iterator[str]:
-    """A PriorityClass above the agents'."""
-    meta = {"name": TRAINING}
-    site.lab.apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": meta, "value": 1000})
-    yield TRAINING
-    site.lab.kubectl("delete", "priorityclass", TRAINING)
-
-
-def training_pod(node: str, gpus: int, priority: str) -> Object:
-    """A pod that wants all GPUs of a node, and leaves where it gets them to the scheduler."""
-    limits = {"limits": {GPU_RESOURCE: str(gpus)}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"urgent-{node}", "namespace": "default"},
-        "spec": {
-            "nodeSelector": {"kubernetes.io/hostname": node},
-            "priorityClassName": priority,
-            "tolerations": [{"operator": "Exists"}],
-            "automountServiceAccountToken": False,
-            "containers": [{"name": "trainer", "image": "registry.example/trainer:1", "resources": limits}],
-        },
-    }
-
-
 def outcomes(profile: Profile) -> set[str]:
     """All outcomes that attempts ever had in the profile's reports."""
     told = [c.object.get("status", {}).get("attempt") for c in profile.history() if c.kind == "reports"]
@@ -70,25 +44,26 @@ def outcomes(profile: Profile) -> set[str]:
 
 
 def test_an_agent_that_is_preempted_is_disrupted_and_its_node_measured_when_the_gpus_are_free_again(
-    scene: Scene, training_class: str
+    scene: Scene,
 ) -> None:
     (node,) = scene.add_nodes(NodeSpec("H100", traits=("agent-seconds:600",)))
     profile = scene.apply()
     eventually(lambda: [pod for pod in profile.pods() if pod["status"]["phase"] == "Running"])
     scene.lab.annotate_node(node, agent_seconds="0")
-    scene.lab.apply(training_pod(node, 8, training_class))
+    with priority_class(scene.site, TRAINING):
+        urgent = asked(scene.site, node, 8, TRAINING)
     eventually(lambda: profile.attempts().get(node))
     attempt = profile.attempts()[node]
     assert (attempt["outcome"], attempt["reason"]) == ("disrupted", "Preempted")
     assert "preempted by a pod of higher priority" in attempt["message"]
     assert profile.report_of(node)["status"]["state"] == "Disrupted"
-    urgent = scene.lab.get("pod", f"urgent-{node}")
-    eventually(lambda: scene.lab.get("pod", f"urgent-{node}")["status"]["phase"] == "Running")
-    assert parse_time(urgent["metadata"]["creationTimestamp"]) <= parse_time(attempt["finishedAt"])
+    eventually(lambda: runs(scene.site, urgent))
+    made = scene.lab.get("pod", urgent)["metadata"]["creationTimestamp"]
+    assert parse_time(made) <= parse_time(attempt["finishedAt"])
     eventually(lambda: reasons(profile.status()) == {"Busy": 1})
     assert "a pod of another namespace" in profile.status()["reasons"][0]["message"].lower()
 
-    scene.lab.kubectl("delete", "pod", f"urgent-{node}", "--grace-period=0", "--force")
+    gone(scene.site, urgent)
     eventually(lambda: profile.counts().get("succeeded") == 1)
     attempt = profile.attempts()[node]
     assert (attempt["outcome"], attempt["number"]) == ("succeeded", 2)
@@ -103,11 +78,6 @@ def admit_all(profile: Profile) -> bool:
     return profile.counts()["succeeded"] == 3
 
 
-def is_older(job: Object, seconds: int) -> bool:
-    age: timedelta = datetime.now(UTC) - parse_time(job["metadata"]["creationTimestamp"])
-    return age.total_seconds() > seconds
-
-
 def held_nodes(profile: Profile) -> list[str]:
     return [node_of(job) for job in profile.jobs() if job["spec"]["suspend"]]
 
@@ -117,7 +87,8 @@ def test_agents_wait_while_kueue_holds_them_and_go_back_to_the_queue_when_it_tak
     first, second = sorted(held.jobs(), key=node_of)
     assert {job["metadata"]["labels"][kueue.QUEUE_LABEL] for job in (first, second)} == {"gpus"}
     eventually(lambda: reasons(held.status()) == {"WaitsInQueue": 2, "MaxConcurrentReached": 1})
-    eventually(lambda: is_older(second, PENDING_SECONDS + 2))
+    made = parse_time(second["metadata"]["creationTimestamp"])
+    eventually(lambda: datetime.now(UTC) - made > timedelta(seconds=PENDING_SECONDS + 2))
     held.site.operator_has_looked()
     assert (uids(held.jobs()), held.pods()) == (uids([first, second]), [])
     assert {job["spec"]["suspend"] for job in created(held.history(), "jobs")} == {True}

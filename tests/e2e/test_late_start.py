@@ -133,7 +133,9 @@ def test_definitions_that_go_and_come_back_are_seen(late: Late) -> None:
 
 
 def test_rights_that_are_taken_and_given_back_heal_and_cost_no_other_namespace(late: Late) -> None:
-    binding = without_fields(late.lab.get(*BINDING))
+    there = late.lab.get(*BINDING)
+    binding = {key: there[key] for key in ("apiVersion", "kind", "roleRef", "subjects")}
+    binding["metadata"] = {key: there["metadata"][key] for key in ("name", "namespace")}
     late.lab.kubectl("delete", *BINDING)
     late.undefine()  # ends the watches: the API server asks for rights when a watch begins
     late.define()
@@ -143,8 +145,3 @@ def test_rights_that_are_taken_and_given_back_heal_and_cost_no_other_namespace(l
     late.lab.apply(binding)
     late.add(BLUE, "healed")
     eventually(lambda: late.is_seen(BLUE, "healed"), SOON_SECONDS)
-
-
-def without_fields(item: dict[str, Any]) -> dict[str, Any]:
-    meta = {key: item["metadata"][key] for key in ("name", "namespace")}
-    return {key: item[key] for key in ("apiVersion", "kind", "roleRef", "subjects")} | {"metadata": meta}

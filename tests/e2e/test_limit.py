@@ -5,7 +5,6 @@ One thing that goes wrong holds up itself alone, and an admin's stop is heard, o
 
 import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,24 +54,18 @@ def test_a_mixed_fleet_of_24_nodes_never_has_a_fifth_agent(scene: Scene) -> None
 
 
 def test_a_lagging_watch_does_not_start_a_fifth_agent(scene: Scene, tmp_path: Path) -> None:
-    operator = scene.site.operator
     scene.add_nodes(*specs(24))
-    with lagging_proxy(operator.kubeconfig, LAG_SECONDS) as road:
-        slow = replace(operator, kubeconfig=road.kubeconfig(operator.kubeconfig, tmp_path / "kubeconfig"))
-        with scene.site.operated_by(slow):
-            profile = scene.apply(rollout={"maxConcurrent": LIMIT})
-            profile.completes(240)
+    with lagging_proxy(scene.site, tmp_path, LAG_SECONDS):
+        profile = scene.apply(rollout={"maxConcurrent": LIMIT})
+        profile.completes(240)
     assert_one_job_each(profile, 24)
 
 
 def test_an_api_that_fails_in_every_way_costs_no_result_and_starts_no_fifth_agent(scene: Scene, tmp_path: Path) -> None:
-    operator = scene.site.operator
     scene.add_nodes(*specs(24))
-    with lagging_proxy(operator.kubeconfig, lag_seconds=0.5, troubles=TROUBLES) as road:
-        tried = replace(operator, kubeconfig=road.kubeconfig(operator.kubeconfig, tmp_path / "kubeconfig"))
-        with scene.site.operated_by(tried):
-            profile = scene.apply(rollout={"maxConcurrent": LIMIT})
-            profile.completes(240)
+    with lagging_proxy(scene.site, tmp_path, 0.5, TROUBLES) as road:
+        profile = scene.apply(rollout={"maxConcurrent": LIMIT})
+        profile.completes(240)
     assert road.made.keys() == {row.kind for row in TROUBLES}
     assert profile.status()["progress"] == "24/24"
     assert {a["outcome"] for a in profile.attempts().values()} == {"succeeded"}
@@ -108,10 +101,7 @@ def test_an_admin_stops_all_agents_by_one_command_and_lifts_it_by_another(scene:
 
 
 def test_while_log_endpoints_hang_the_rest_of_the_fleet_is_measured(scene: Scene, tmp_path: Path) -> None:
-    operator = scene.site.operator
     scene.add_nodes(*specs(6))
-    with lagging_proxy(operator.kubeconfig, troubles=[Trouble("hang", "GET", 2, "/log")]) as road:
-        slow = replace(operator, kubeconfig=road.kubeconfig(operator.kubeconfig, tmp_path / "kubeconfig"))
-        with scene.site.operated_by(slow):
-            profile = scene.apply(rollout={"maxConcurrent": 4})
-            eventually(lambda: profile.counts().get("succeeded", 0) >= 3 and road.hanging > 0)
+    with lagging_proxy(scene.site, tmp_path, troubles=[Trouble("hang", "GET", 2, "/log")]) as road:
+        profile = scene.apply(rollout={"maxConcurrent": 4})
+        eventually(lambda: profile.counts().get("succeeded", 0) >= 3 and road.hanging > 0)

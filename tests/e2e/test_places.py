@@ -18,6 +18,7 @@ from precision_lab.fleet.hardware import HARDWARE
 from precision_operator.cluster import paths
 from precision_operator.core.observe.clock import format_time
 from tests.support.api_server import MERGE_PATCH
+from tests.support.claimant import asked
 from tests.support.eventually import eventually
 from tests.support.history import Object, created
 from tests.support.plugin import Plugin
@@ -145,7 +146,8 @@ def begun(*traits: str, requests: Object | None = None, **idle: int) -> Any:
         bad = Unattended(scene, name)
         bad.lives()
         if requests is not None:
-            scene.lab.apply(neighbour(name, requests))
+            web = {"name": "web", "image": "registry.example/web:1", "resources": {"requests": requests}}
+            asked(site, name, 0, nodeName=name, containers=[web])
         yield Story(scene.apply(rollout=ONE, idle=SHORT | idle), bad)
         for pod in scene.site.get(paths.pods(site.namespace))["items"]:
             if pod["spec"].get("nodeName") == bad.name:
@@ -153,18 +155,6 @@ def begun(*traits: str, requests: Object | None = None, **idle: int) -> Any:
         scene.close()
 
     return pytest.fixture(story, scope="module", autouse=True)
-
-
-def neighbour(node: str, requests: Object) -> Object:
-    """A pod without GPUs, bound to the node."""
-    container = {"name": "web", "image": "registry.example/web:1", "resources": {"requests": requests}}
-    spec = {"nodeName": node, "containers": [container], "tolerations": [{"operator": "Exists"}]}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"web-{node}", "namespace": "default"},
-        "spec": spec,
-    }
 
 
 unscheduled, pulling = begun("no-pods"), begun("cold", startTimeoutSeconds=30)

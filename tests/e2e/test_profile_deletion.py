@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,15 +107,12 @@ PHASES: dict[str, tuple[Callable[[Profile], bool], tuple[str, ...]]] = {
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_profile_that_is_deleted_leaves_nothing_at_whatever_moment(scene: Scene, phase: str, tmp_path: Path) -> None:
     reached, traits = PHASES[phase]
-    operator = scene.site.operator
     scene.add_nodes(*specs(2, *traits))
     no_log = (Trouble("429", "GET", 1, "/log"),)
-    with lagging_proxy(operator.kubeconfig, troubles=no_log) as road:
-        other = replace(operator, kubeconfig=road.kubeconfig(operator.kubeconfig, tmp_path / "kubeconfig"))
-        with scene.site.operated_by(other) if phase == "collecting" else nullcontext():
-            profile = scene.apply()
-            eventually(lambda: reached(profile))
-            profile.delete()
-            eventually(lambda: not leftovers(profile), why=lambda: leftovers(profile))
-            scene.site.operator_has_looked()
-            assert leftovers(profile) == []
+    with lagging_proxy(scene.site, tmp_path, troubles=no_log) if phase == "collecting" else nullcontext():
+        profile = scene.apply()
+        eventually(lambda: reached(profile))
+        profile.delete()
+        eventually(lambda: not leftovers(profile), why=lambda: leftovers(profile))
+        scene.site.operator_has_looked()
+        assert leftovers(profile) == []

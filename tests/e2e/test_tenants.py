@@ -117,11 +117,8 @@ def test_limits_and_huge_objects_of_one_tenant_change_neither_starts_nor_status_
 def short_watches(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The operator, whose watches of the other namespace live for a second: rights are asked for when one begins."""
     troubles = [Trouble("cut", "WATCH", 1, f"namespaces/{TENANT}/{plural}") for plural in WATCHED]
-    operator = site.operator
-    with lagging_proxy(operator.kubeconfig, troubles=troubles) as road:
-        path = tmp_path_factory.mktemp("road") / "kubeconfig"
-        with site.operated_by(replace(operator, kubeconfig=road.kubeconfig(operator.kubeconfig, path))):
-            yield
+    with lagging_proxy(site, tmp_path_factory.mktemp("road"), troubles=troubles):
+        yield
 
 
 def answer(site: Site, path: str) -> str:

@@ -227,7 +227,7 @@ def read(path: Path) -> Module:
 def module_of(text: str) -> Module:
     tree = ast.parse(text)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    bodies = [body for function in functions if (body := _body(function))]
+    bodies = [body for function in functions if (body := function.body[ast.get_docstring(function) is not None :])]
     return Module(
         lines=text.count("\n"),
         code=_code_lines(text, tree),
@@ -350,10 +350,6 @@ def branches(modules: Iterable[Module]) -> float:
     """Branches a statement, the median over functions with eight lines of body or more."""
     shares = [share for module in modules for share in module.branches]
     return statistics.median(shares) if shares else 0.0
-
-
-def _body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
-    return function.body[1:] if ast.get_docstring(function) is not None else function.body
 
 
 def _share(body: Sequence[ast.stmt]) -> float:

@@ -55,13 +55,8 @@ def serve(site: Site, *served: str) -> None:
         }
     )
     site.lab.wait_until_established(DEFINITION)
-    eventually(lambda: _served(site) == set(served))
-
-
-def _served(site: Site) -> set[str]:
-    """The versions of Kueue's group that discovery tells of."""
-    groups = {group["name"]: group["versions"] for group in site.get("/apis")["groups"]}
-    return {row["version"] for row in groups.get(GROUP, ())}
+    groups = lambda: {group["name"]: group["versions"] for group in site.get("/apis")["groups"]}  # noqa: E731
+    eventually(lambda: {row["version"] for row in groups().get(GROUP, ())} == set(served))
 
 
 def remove(site: Site) -> None:

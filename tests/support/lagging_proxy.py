@@ -21,6 +21,7 @@ from aiohttp import web
 from precision_lab.cluster.kubeconfig import read, write
 from precision_lab.release.install import NAMESPACE
 from precision_operator.cluster import kopf_connection
+from tests.support.site import Site
 
 Kind = Literal["refused", "lost answer", "500", "429", "410", "cut", "hang"]
 HOP_BY_HOP = {"connection", "host", "keep-alive", "transfer-encoding", "content-length"}
@@ -66,16 +67,13 @@ class Road:
                     return row.kind
         return None
 
-    def kubeconfig(self, direct: Path, path: Path) -> Path:
-        """Writes a copy of the kubeconfig `direct` that leads through this proxy."""
-        credentials = replace(read(direct), server=f"http://127.0.0.1:{self.port}")
-        return write(path, credentials, NAMESPACE)
-
 
 @contextmanager
-def lagging_proxy(direct: Path, lag_seconds: float = 0.0, troubles: Sequence[Trouble] = ()) -> Iterator[Road]:
-    """A proxy to the server of the kubeconfig `direct`, in a thread of its own."""
-    road = Road(lag_seconds, troubles)
+def lagging_proxy(
+    site: Site, folder: Path, lag_seconds: float = 0.0, troubles: Sequence[Trouble] = ()
+) -> Iterator[Road]:
+    """The operator reaches its API server through a proxy, in a thread of its own, for the length of the block."""
+    road, direct = Road(lag_seconds, troubles), site.operator.kubeconfig
     ready: queue.Queue[asyncio.Event] = queue.Queue()
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -88,8 +86,10 @@ def lagging_proxy(direct: Path, lag_seconds: float = 0.0, troubles: Sequence[Tro
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     ending = ready.get(timeout=10)
+    credentials = replace(read(direct), server=f"http://127.0.0.1:{road.port}")
     try:
-        yield road
+        with site.operated_by(replace(site.operator, kubeconfig=write(folder / "kubeconfig", credentials, NAMESPACE))):
+            yield road
     finally:
         loops[0].call_soon_threadsafe(ending.set)
         thread.join(10)

@@ -82,7 +82,8 @@ def _ended(job: dict[str, Any], speed: float, trouble: str) -> Ended:
 @cache
 def _published(run: str, request_hash: str, node: str, speed: float, trouble: str) -> Ended:
     """A good end, as the agent writes it."""
-    notes = tuple(f"{number:01000x}" for number in _noise(node))
+    rng = Random(node)
+    notes = tuple(f"{rng.getrandbits(4000):01000x}" for _ in range(16))  # gzip can't shorten it: two lines
     braked = {"throttled": {"reason": "power_brake", "share": 0.2}} if trouble == "throttled" else {}
     fallen = {"verification": {"verdict": "fallback"}} if trouble == "fallback" else {}
     rows = (
@@ -96,9 +97,3 @@ def _published(run: str, request_hash: str, node: str, speed: float, trouble: st
     published = encode(whole)
     log = "\n".join(("some words of Transformer Engine", *published.lines, ""))
     return Ended(0, published.message.decode(), log.encode())
-
-
-def _noise(seed: str) -> list[int]:
-    """Digits that gzip can't shorten, so that a result takes two lines."""
-    rng = Random(seed)
-    return [rng.getrandbits(4000) for _ in range(16)]

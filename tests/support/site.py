@@ -148,16 +148,14 @@ class Scene:
 
     def close(self) -> None:
         """Deletes what was made, profiles first, so that no agent is cut off from its node."""
-        for meta in self._profiles():
+        profiles = self.site.get(paths.profiles(self.site.namespace))["items"]
+        mine = (it["metadata"] for it in profiles if it["spec"]["target"]["nodeSelector"].get(MARK) == self.mark)
+        for meta in mine:
             self.lab.kubectl("delete", "pp", meta["name"], "-n", self.site.namespace, "--ignore-not-found")
             eventually(lambda uid=meta["uid"]: not self.site.items(paths.jobs(self.site.namespace), uid))
-            mine = f"{names.LABEL_PROFILE_UID}={meta['uid']}"  # not when the garbage collector comes: others compare
-            self.site.api.call("DELETE", paths.reports(self.site.namespace), labelSelector=mine)
+            its = f"{names.LABEL_PROFILE_UID}={meta['uid']}"  # not when the garbage collector comes: others compare
+            self.site.api.call("DELETE", paths.reports(self.site.namespace), labelSelector=its)
         self.lab.kubectl("delete", "nodes", "--selector", f"{MARK}={self.mark}", "--wait=false")
-
-    def _profiles(self) -> list[Object]:
-        profiles = self.site.get(paths.profiles(self.site.namespace))["items"]
-        return [p["metadata"] for p in profiles if p["spec"]["target"]["nodeSelector"].get(MARK) == self.mark]
 
 
 @dataclass(frozen=True)

@@ -228,15 +228,9 @@ def without_detail() -> Observed:
     return observed([profile()], reports=(report(status=ingest.read_status(kept, COMPLETE, report(), "pool", NOW)),))
 
 
-def basis_of(seen: Observed) -> dict[str, str]:
-    """What a run that begins now is begun for."""
-    node_state = plan(seen).profiles[0].node_states[0]
-    return dict(node_state.current.basis)
-
-
 def measured_for(was: Mapping[str, str], seen: Observed, ago: timedelta = MINUTE) -> Observed:
     """n1 was measured, for a basis that differs from the present one in `was`."""
-    status = tried(basis=basis_of(seen) | dict(was), ago=ago)
+    status = tried(basis={**plan(seen).profiles[0].node_states[0].current.basis, **was}, ago=ago)
     marks = seen.reports[0].rerun if seen.reports else ""
     return replace(seen, reports=(replace(report(status=status), rerun=marks),))
 
