@@ -38,13 +38,13 @@ class Others:
         self._owners = owners
         items: dict[str, JobView | PodView] = {pod.job_uid: pod for pod in observed.pods}
         items |= {job.uid: job for job in observed.jobs}
-        uids = {str(raw["metadata"]["name"]): uid for uid, raw in observed.nodes.items()}
         holders = [(node, items[job]) for job, node in held.items()]
         self._nodes = grouped((node, (of.namespace, owners.get(of.profile_uid, LOST))) for node, of in holders)
         """Namespace and profile of the agents that hold a node, by its name."""
         for job in stuck_beyond_share(held, sharing, observed):
             del held[job]
         places = [(node, items[job]) for job, node in held.items()]
+        uids = {str(raw["metadata"]["name"]): uid for uid, raw in observed.nodes.items()} if places else {}
         agents = {node: Agent(of.profile_uid, of.namespace, uids.get(node, "")) for node, of in places}  # one a node
         self._places = [*agents.values()]
         self._fleet = None if caps.empty else FleetView(self._places, observed.facts_of(caps.pool_label), caps)

@@ -1,6 +1,6 @@
 """What becomes of Jobs that are over or hopeless, and of reports that are out of date or whose node is gone."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -165,9 +165,9 @@ def _verdicts(plan: ProfilePlan, observed: Observed, written: set[tuple[str, str
             yield actions.Judge(reports[uid], terms, nodes[uid])
 
 
-def _absent(reports: Mapping[str, ReportView], nodes: Container[str]) -> list[ReportView]:
+def _absent(reports: Mapping[str, ReportView], nodes: Mapping[str, object]) -> list[ReportView]:
     """Those of nodes that are not there."""
-    return [report for node, report in reports.items() if node not in nodes]
+    return [] if reports.keys() <= nodes.keys() else [report for node, report in reports.items() if node not in nodes]
 
 
 def _mark(node_state: NodeState) -> Mark | None:

@@ -117,6 +117,11 @@ class NodeStates(tuple[NodeState, ...]):
         return kinds
 
     @cached_property
+    def words(self) -> object:
+        """The same object while all that a status says of these nodes beside their results is the same."""
+        return object()
+
+    @cached_property
     def measurable(self) -> frozenset[str]:
         """UIDs of the nodes that are not skipped."""
         return frozenset(state.facts.uid for state in self if state.state != "skipped")
@@ -142,19 +147,22 @@ class NodeStates(tuple[NodeState, ...]):
 
     def changed(self, changes: Mapping[str, NodeState | None]) -> "NodeStates":
         """With these in their places, by UID; None: it is matched no more. The same object where none differs."""
+        pairs = [(self.by_uid.get(uid), state) for uid, state in changes.items()]
+        if all(old == new for old, new in pairs):
+            return self
         states = dict(self.by_uid)
         for uid, node_state in changes.items():
             if node_state is not None:
                 states[uid] = node_state
             else:
                 states.pop(uid, None)
-        if not changes or states == self.by_uid:
-            return self
         before = {uid: self.by_uid[uid].facts.name for uid in changes if uid in self.by_uid}
         if any(state is not None and before.get(uid) != state.facts.name for uid, state in changes.items()):
             states = dict(sorted(states.items(), key=lambda item: (item[1].facts.name, item[0])))
         made = NodeStates(states.values())
         made.by_uid = states
+        if all(map(is_told_alike, *zip(*pairs, strict=True))):
+            made.words, made.measurable = self.words, self.measurable
         if "tallies" in vars(self):
             made.tallies = self.tallies.copy()
             for uid, node_state in changes.items():
@@ -162,6 +170,15 @@ class NodeStates(tuple[NodeState, ...]):
                 made.tallies.update(node_state.marks if node_state is not None else ())
             made.tallies += Counter()  # none that has come to 0 stays
         return made
+
+
+def is_told_alike(old: NodeState | None, new: NodeState | None) -> bool:
+    """Whether a status says the same of a node, whose facts may be others."""
+    rows = [
+        (it.facts.name, it.facts.pool, it.facts.uid, it.said, it.report, it.current, it.since) if it is not None else ()
+        for it in (old, new)
+    ]
+    return rows[0] == rows[1]
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,9 @@ def _drift(reference: Reference, sha256: str, reports: Filed, now: datetime) -> 
     """What medians of the last 8 to 20 cool nodes say, where they lie too far off: the largest of their reference
     checks in per cent, else 0, and those of each node's slowest GPU in limits of its check."""
     young, shifts, alike = format_time(now - DRIFT_TIME), list[float](), dict[Recipe, float]()
-    newest = takewhile(lambda row: row[0] > young, reports.judged)
-    judged = [row for row in newest if row[1].reference and row[1].reference.sha256 == sha256]
     for recipe, golden in reference.recipes.items():
+        newest = takewhile(lambda row: row[0] > young, reports.judged)
+        judged = (row for row in newest if row[1].reference and row[1].reference.sha256 == sha256)
         last = islice((row for row in judged if recipe not in row[2].throttled), DRIFT_NODES)
         worst = [{c.check: c for c in reversed(v.worst) if c.recipe == recipe} for _, v, _ in last]
         offs = [of["reference"].off for of in worst if "reference" in of]

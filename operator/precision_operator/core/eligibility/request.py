@@ -50,7 +50,8 @@ def resolve_profile(profile: ProfileView, observed: Observed) -> ResolvedProfile
     if spec is None:
         return said("InvalidSpec", detail=profile.problem)
     image = spec.agent.image or observed.settings.agent_image
-    workload = with_text(spec.workload, profile.namespace, observed.config_maps)
+    spec, text = observed.book.as_before(("spec", profile.uid), spec), observed.config_maps
+    workload = observed.book.as_before(("workload", profile.uid), with_text(spec.workload, profile.namespace, text))
     problems = (
         _image_problem(image, observed.settings),
         None if observed.priority_class_exists else said("PriorityClassMissing", name=observed.settings.priority_class),
@@ -62,15 +63,21 @@ def resolve_profile(profile: ProfileView, observed: Observed) -> ResolvedProfile
         if isinstance(problem, Said):
             return problem
     assert isinstance(workload, Workload)
+    resolved = observed.book.of(("resolved", profile.uid), (spec, workload), partial(_resolved, spec, workload))
+    if isinstance(resolved, Said):
+        return resolved
+    accepted = observed.book.of(("accepted", profile.uid), (profile,), partial(AcceptedProfile.of, profile, spec))
+    return ResolvedProfile(accepted, resolved[0].workload, resolved[0], image, resolved[1])
+
+
+def _resolved(spec: ProfileSpec, workload: Workload) -> tuple[ResolvedWorkload, str] | Said:
+    """The workload, and the run that measures it."""
     try:
         resolved = resolve(workload)
     except ValueError as error:
         return said("InvalidWorkload", detail=str(error))
     misfit = _misfit(resolved, spec.recipes) or _too_many_kept(resolved, spec.benchmarks.last_layers_bf16)
-    if misfit:
-        return said("InvalidWorkload", detail=misfit)
-    accepted = observed.book.of(("accepted", profile.uid), (profile,), partial(AcceptedProfile.of, profile, spec))
-    return ResolvedProfile(accepted, resolved.workload, resolved, image, _run(spec, resolved))
+    return said("InvalidWorkload", detail=misfit) if misfit else (resolved, _run(spec, resolved))
 
 
 def recipes_of(spec: ProfileSpec, facts: NodeFacts) -> tuple[Recipe, ...]:

@@ -278,10 +278,10 @@ class Peers:
         groups = ((self.groups[key], of_group) for key, of_group in part.by_peers.items() if key in self.groups)
         return [group.compared(of_group) for group, of_group in groups]
 
-    def facing(self, part: Part) -> tuple[object, ...]:
-        """All that is said of these readings beside their peers hangs on: the same objects, the same words."""
+    def facing(self, part: Part, percent: float) -> tuple[object, ...]:
+        """All that is said of these readings beside their peers hangs on: what is equal gives the same words."""
         is_alone = any(compared.alone for compared in self.compared(part))
-        return (self,) if is_alone else (part, *(self.groups.get(key) for key in part.by_peers))
+        return self if is_alone else None, self.rows(part), self.slow(part, percent)
 
     def rows(self, part: Part) -> list[PeerStatus]:
         """What the nodes of these readings are held against, for a status; that of most of them first."""

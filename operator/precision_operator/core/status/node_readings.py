@@ -29,11 +29,12 @@ def readings(plan: ProfilePlan, book: Book | None = None) -> Part:
     (old,), (before, part) = book.last(key) or ((NodeStates(),), (dict[str, Row](), Part()))
     if old is states:
         return book.keep(key, (states,), (before, part))[1]
-    owner, rows = (plan.profile.namespace, plan.profile.name), {uid: before.get(uid) for uid in states.by_uid}
-    for uid in differing(old.by_uid, states.by_uid):
-        if uid in rows:
-            rows[uid] = _row(states.by_uid[uid], before.get(uid), owner)
-    return book.keep(key, (states,), _together(rows, before, part))[1]
+    owner, there = (plan.profile.namespace, plan.profile.name), states.by_uid
+    changed = {uid: there.get(uid) for uid in differing(old.by_uid, there)}
+    made = {uid: _row(state, before.get(uid), owner) for uid, state in changed.items() if state is not None}
+    if len(made) < len(changed) or any(uid not in before or before[uid] is not row for uid, row in made.items()):
+        before, part = _together({uid: made[uid] if uid in made else before[uid] for uid in there}, before, part)
+    return book.keep(key, (states,), (before, part))[1]
 
 
 def _together(rows: Mapping[str, Row], before: Mapping[str, Row], part: Part) -> tuple[Mapping[str, Row], Part]:

@@ -45,13 +45,19 @@ class Told(NamedTuple):
     settled: dict[str, Settled]
     """By UID."""
     distinct: dict[str, int]
-    """As `distinct_nodes` has them."""
+    """As `distinct_nodes` has them, from `shared`."""
+    shared: tuple[tuple[object, ...], tuple[object, ...]]
 
 
 def tell(decided: Plan, seen: Observed, last: Told | None = None) -> Told:
     """The changes that follow from a plan of what is `seen`. What one profile raises costs the others nothing."""
     peers = peers_of_all(decided.profiles, replace(seen, book=Book(decided.book)), last.peers if last else None)
-    told = Told([], peers, [], {}, distinct_nodes(decided.profiles))
+    shared = (
+        tuple((p.profile.namespace, p.profile.name, p.profile.uid) for p in decided.profiles),
+        tuple(p.node_states.measurable for p in decided.profiles),
+    )
+    is_same = last is not None and last.shared[0] == shared[0] and same(last.shared[1], shared[1])
+    told = Told([], peers, [], {}, last.distinct if last and is_same else distinct_nodes(decided.profiles), shared)
     for item in sorted(decided.profiles, key=lambda item: len(item.node_states)):
         try:
             _tell(item, seen, last.settled.get(item.profile.uid) if last is not None else None, told)
@@ -64,9 +70,10 @@ def tell(decided: Plan, seen: Observed, last: Told | None = None) -> Told:
 
 def _tell(item: ProfilePlan, seen: Observed, settled: Settled | None, told: Told) -> None:
     # What a status hangs on: by identity, and by value.
-    named, facing = item.nodes if item.refusals else None, told.peers.facing(readings(item, Book(told.peers.kept)))
-    objects = item.profile, item.node_states, named, *facing
-    values = (item.asked, item.refusals, item.yields, seen.stop, len(seen.nodes), told.distinct[item.profile.uid])
+    spec, part = item.profile.spec, readings(item, Book(told.peers.kept))
+    objects = item.profile, item.node_states.words, item.nodes if item.refusals else None, part
+    facing = told.peers.facing(part, spec.thresholds.slow_node_percent) if spec is not None else ()
+    values = item.asked, item.refusals, item.yields, seen.stop, len(seen.nodes), told.distinct[item.profile.uid], facing
     is_same = settled is not None and same(settled.objects, objects) and settled.values == values
     if settled is None or not is_same or not settled.since <= seen.now < settled.until:
         status = profile_status(item, seen.now, len(seen.nodes), told.peers, told.distinct[item.profile.uid])
