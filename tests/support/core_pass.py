@@ -10,13 +10,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from precision_api.exchange.request import canonical
+from precision_api.kinds.report import ReportStatus
 from precision_operator.core.attempts import manifest
-from precision_operator.core.attempts.actions import Action, Adopt, Close, Collect, Drop, Start, Withdraw
+from precision_operator.core.attempts.actions import Action, Adopt, Close, Collect, Drop, Judge, Start, Withdraw
 from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
 from precision_operator.core.observe.book import EMPTY, Kept
 from precision_operator.core.observe.configuration import AgentDefaults
 from precision_operator.core.observe.gpu_slices import slice_view
 from precision_operator.core.observe.observed import JobView, Observed, ProfileView, Reports, ReportView, Settings
+from precision_operator.core.observe.stop import stop_of
 from precision_operator.core.observe.views import (
     job_view,
     occupancy,
@@ -27,6 +29,7 @@ from precision_operator.core.observe.views import (
 )
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.results import ingest
+from precision_operator.core.results.acceptance import decided
 from precision_operator.core.results.endings import NoResult, summary_of
 from precision_operator.core.results.log_tail import log_tail
 from precision_operator.core.status.events import event, notes
@@ -88,6 +91,8 @@ class Core:
             pods=self._all(pod_view, step["pods"]),
             reports=self._reports_of(step["reports"]),
             occupancy={name: occupancy(pods) for name, pods in holders.items()},
+            stop=stop_of(step.get("stop") or "Run", "", "chart"),
+            references=dict.fromkeys(map(tuple, step.get("references", ()))),
             config_maps={(namespace, name): data for namespace, name, data in step["config_maps"]},
             slices=self._all(slice_view, step["slices"]),
             priority_class_exists=step["priority_class_exists"],
@@ -175,6 +180,10 @@ def _writes(action: Action, step: Raw, now: datetime) -> Iterator[dict[str, Any]
     if isinstance(action, Close):
         problem = NoResult(action.said, action.outcome)
         status = ingest.failed_status(problem, action.job, report, now, action.keeping)
+    elif isinstance(action, Judge):
+        status = report.status or ReportStatus()
+        verdict = action.terms and decided(action.terms, status, action.facts, now)
+        status = status.model_copy(update={"acceptance": verdict})
     elif isinstance(action, Collect):
         status = _collected(action, report, step["logs"].get(action.job.uid, ""), now)
     else:

@@ -20,7 +20,7 @@ from tests.support.random_remains import Remains, bad, good
 from tests.support.world import NOW, SETTINGS
 
 Raw = dict[str, Any]
-NAMESPACE, POOL_LABEL = "ml", "topology.example/pool"
+NAMESPACE, POOL_LABEL = "ml", random_nodes.POOL_LABEL
 CONFIG = (
     '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, '
     '"num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2, "vocab_size": 512}'
@@ -33,8 +33,10 @@ PAUSES = (1, 5, 10, 30, 60, 60, 300, 300, 600, 3600, 7 * 3600, 26 * 3600)
 class RandomCluster:
     """All objects by name or UID, and how this world tends to go."""
 
-    def __init__(self, seed: str, pools: int = 0) -> None:
+    def __init__(self, seed: str, pools: int = 0, asks_verdicts: bool = False) -> None:
         """With `pools` it has 200 nodes, spread over so many."""
+        self.asks_verdicts, self.has_references = asks_verdicts, True
+        self.stop: str | None = None
         self.rng = rng = Random(seed)
         self.objects: list[Raw] = []
         self._numbers: dict[int, int] = {}
@@ -98,6 +100,10 @@ class RandomCluster:
             spec["rollout"] = {"maxConcurrent": 10, "retry": {"limit": 0}} | stop
         if self._pools:
             spec["poolLabel"], spec["rollout"] = POOL_LABEL, {**spec["rollout"], "maxConcurrent": "50%"}
+        if self.asks_verdicts and rng.random() < 0.5:
+            reference = {"name": random_specs.CONFIG_MAP, "sha256": "0" * 64}
+            spec |= {"acceptance": {"reference": reference}, "schedule": {"cron": "*/30 * * * *"}}
+            spec |= {"target": {"nodeNames": ["none"]}} if rng.random() < 0.2 else {}
         created = self.now - timedelta(seconds=rng.choice([0, 60, 3 * 86_400]))
         meta = {"name": name, "namespace": NAMESPACE, "uid": uid, "generation": 1, "resourceVersion": "1"}
         self.profiles[uid] = {"metadata": meta | {"creationTimestamp": format_time(created)}, "spec": spec}
@@ -138,6 +144,8 @@ class RandomCluster:
             "slices": [self._number(raw) for uid in self.nodes for raw in self.slices[uid]],
             "holders": holders,
             "looked": sorted(name for name in self.busy if self.rng.random() < 0.3),
+            "stop": self.stop,
+            "references": [[NAMESPACE, random_specs.CONFIG_MAP]] if self.has_references else [],
             "config_maps": [[NAMESPACE, random_specs.CONFIG_MAP, self.config_map]],
             "priority_class_exists": self.priority_class,
             "queues": [] if self.queue is None else [[NAMESPACE, random_specs.QUEUE, self.queue]],

@@ -9,6 +9,7 @@ from tests.support.node_objects import AGENT_IMAGE
 from tests.support.random_specs import RACK
 
 Node = dict[str, Any]
+POOL_LABEL = "topology.example/pool"
 ODD_TRAITS = (
     *("cordoned", "mig-single", "mig-mixed", "shared", "shared-renamed", "reserved", "cold"),
     *("dra", "dra-half", "dra-tainted", "dra-dynmig", "dra-shared", "dra-double"),
@@ -63,7 +64,9 @@ def altered(rng: Random, before: Node) -> Node:
     """The same node after a change that clusters see: cordoned, another driver, a GPU less, not ready ..."""
     meta, spec, status = dict(before["metadata"]), dict(before["spec"]), dict(before["status"])
     labels = dict(meta["labels"])
-    match rng.choice(["cordon", "cordon", "driver", "driver", "gpus", "ready", "mig", "rack", "deleting", "taint"]):
+    match rng.choice(
+        ["cordon", "cordon", "driver", "driver", "gpus", "ready", "mig", "rack", "deleting", "taint", "pool"]
+    ):
         case "cordon":
             spec["unschedulable"] = not spec.get("unschedulable")
         case "driver":
@@ -77,6 +80,8 @@ def altered(rng: Random, before: Node) -> Node:
             labels["nvidia.com/mig.config.state"] = rng.choice(["pending", "success"])
         case "rack":
             labels.pop(RACK, None)
+        case "pool":
+            labels |= {POOL_LABEL: rng.choice(["pool-0", "pool-1"]), RACK: rng.choice("abc")}
         case "deleting":
             meta["deletionTimestamp"] = "2026-11-21T09:00:00Z"
         case _:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from precision_api.facts.names import ANNOTATION_RERUN
+from precision_lab.fleet.slices import slices_of
 from precision_operator.core.observe.clock import format_time
 from tests.support import random_nodes, random_specs
 from tests.support.core_pass import Core
@@ -16,16 +17,18 @@ from tests.support.random_cluster import CONFIG, RandomCluster
 def grow(seed: str, passes: int, pools: int = 0, quiet: float = 0.0) -> dict[str, Any]:
     """A world as the core's own decisions shape it: its objects, and the steps that refer to them by number.
 
-    After a share of the passes, `quiet`, only time passes: what is seen is the same objects. In such a world people
-    delete reports too.
+    After a share of the passes, `quiet`, only time passes, or one thing happens: what else is seen is the same objects.
+    In such a world people delete reports too, an admin stops all agents, and profiles ask for verdicts.
     """
-    cluster = RandomCluster(seed, pools)
+    cluster = RandomCluster(seed, pools, asks_verdicts=quiet > 0)
     core = Core(cluster.objects)
     steps = []
     for _ in range(passes):
         steps.append(cluster.step())
         decided = core.step(steps[-1])
         if quiet and cluster.rng.random() < quiet:
+            if cluster.rng.random() < 0.5:
+                cluster.rng.choice((_node, _leave, _return, _slices, _stop))(cluster)
             cluster.only_time()
             continue
         cluster.apply(decided)
@@ -122,6 +125,18 @@ def _node(cluster: RandomCluster) -> None:
         uid = cluster.rng.choice(list(cluster.nodes))
         cluster.before[uid] = cluster.nodes[uid]
         cluster.nodes[uid] = random_nodes.altered(cluster.rng, cluster.nodes[uid])
+
+
+def _slices(cluster: RandomCluster) -> None:
+    """A node's driver publishes its GPUs, or takes them back."""
+    uid = cluster.rng.choice(list(cluster.nodes))
+    cluster.slices[uid] = [] if cluster.slices[uid] else slices_of(cluster.nodes[uid])
+
+
+def _stop(cluster: RandomCluster) -> None:
+    """An admin stops all agents, or lets them go on; a reference comes or goes."""
+    cluster.stop = cluster.rng.choice([None, "Hold", "End"])
+    cluster.has_references = not cluster.has_references
 
 
 def _undo(cluster: RandomCluster) -> None:
