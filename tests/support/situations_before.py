@@ -63,7 +63,7 @@ NODES: dict[str, w.Situation] = {
     ),
     "NotInService": w.Situation(
         w.node_with(taints=[w.taint("readiness.k8s.io/driver")]),
-        {"mark": "taint readiness.k8s.io/driver=yes:NoSchedule", "node": "n1"},
+        {"mark": "taint readiness.k8s.io/driver=yes:NoSchedule of Node Readiness Controller", "node": "n1"},
     ),
     "Cordoned": w.Situation(w.node_with(unschedulable=True), {"node": "n1"}),
     "GPUsNotReady": w.Situation(
