@@ -63,7 +63,6 @@ def assessed(
 
 
 def after(asked: int) -> Stop:
-    """Stops at the sample number `asked`."""
     left = iter(range(asked))
     return lambda: None if next(left, None) is not None else Failure(reason="terminated", message="told to stop")
 

@@ -35,7 +35,6 @@ CALM = [1.0] * 50
 
 
 def falling(steps: int = 50, floor: float = 2.0, pace: float = 8.0) -> list[float]:
-    """From a guess at random to `floor`."""
     return [floor + (START - floor) * math.exp(-step / pace) for step in range(steps)]
 
 

@@ -27,12 +27,10 @@ def replayed() -> wire.MeasurementResult:
 
 
 def explained(measured: wire.MeasurementResult, figure: str, recipe: str = "nvfp4") -> tuple[str, str]:
-    """Value and source of one figure."""
     return next((row.value, row.source) for row in explain(measured) if (row.of, row.figure) == (recipe, figure))
 
 
 def with_recipe(**changes: object) -> wire.MeasurementResult:
-    """A measured result of the baseline and one recipe."""
     rows = (recipe_result("bf16"), recipe_result("nvfp4", 1.6, **changes))
     return result(recipes=rows, provenance="measured", backend="transformer-engine")
 

@@ -94,7 +94,6 @@ def test_a_status_has_no_defaults_and_a_file_says_that_it_is_generated() -> None
 
 
 def model_of(field: Any, **more: Any) -> type[BaseModel]:
-    """A model with one field `it` of this type."""
     return type("Model", (BaseModel,), {"__annotations__": {"it": field}, "it": Field(**{"description": "It."} | more)})
 
 

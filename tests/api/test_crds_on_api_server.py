@@ -17,7 +17,6 @@ pytestmark = pytest.mark.cluster
 
 
 def reported(api: ApiServer, namespace: str) -> None:
-    """A profile and a report of it."""
     _, owner = api.call("POST", path(namespace, PROFILE_PLURAL), profile())
     api.call("POST", path(namespace, REPORT_PLURAL), report(owner))
 

@@ -41,7 +41,6 @@ TOKENS = 384 * 160 * 128
 
 @cache
 def golden() -> dict[str, Json]:
-    """The models by name."""
     return {row["name"]: row for row in json.loads(GOLDEN.read_text())["models"]}
 
 

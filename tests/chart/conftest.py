@@ -8,5 +8,4 @@ from tests.support.helm import Helm
 
 @pytest.fixture(scope="session")
 def helm() -> Helm:
-    """Helm as the lab has it."""
     return Helm(binaries(["helm"])["helm"])

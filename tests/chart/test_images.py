@@ -93,13 +93,11 @@ def test_without_a_registry_it_is_said_and_a_dry_run_prints_the_commands() -> No
 
 
 def program(folder: Path, name: str, script: str) -> None:
-    """A program of that name in `folder`, in place of the real one."""
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
     (folder / name).chmod(0o755)
 
 
 def push_with(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`push` where `folder` has all programs that there are."""
     return push(f"--registry={REGISTRY}", *arguments, path=folder)
 
 

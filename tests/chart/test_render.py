@@ -93,7 +93,6 @@ COPIED = ("CustomResourceDefinition", "PrometheusRule", "ConfigMap")
 
 @pytest.fixture(scope="module")
 def helm_4() -> Helm:
-    """Helm 4 as the lab has it."""
     return Helm(binaries(["helm-4"])["helm-4"])
 
 

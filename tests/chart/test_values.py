@@ -23,17 +23,14 @@ class Value:
     meaning: str
 
     def row(self) -> str:
-        """Its line of the table."""
         return f"| `{self.name}` | `{json.dumps(self.default)}` | {self.meaning} |\n"
 
 
 def schema() -> dict[str, Any]:
-    """values.schema.json."""
     return dict(json.loads((CHART / "values.schema.json").read_text()))
 
 
 def defaults() -> dict[str, Any]:
-    """values.yaml."""
     return dict(yaml.load((CHART / "values.yaml").read_text(), yaml.CSafeLoader))
 
 

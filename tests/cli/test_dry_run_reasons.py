@@ -147,7 +147,6 @@ def row_of(seen: Observed) -> dict[str, Any]:
 
 
 def answer(seen: Observed) -> NodeAnswer:
-    """What `why n1` answers of the same profile."""
     return next(found for found in why(plan(seen), seen, "n1") if found.profile.key == KEY)
 
 

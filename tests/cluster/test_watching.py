@@ -103,8 +103,6 @@ def _answering(body: Any) -> Callable[[web.Request], Awaitable[web.Response]]:
 
 
 class Shown(Watches):
-    """What the watches and the lists have shown."""
-
     def __init__(self, *how: Any) -> None:
         super().__init__(*how, pace=QUICK)
         self.seen: set[str] = set()

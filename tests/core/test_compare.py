@@ -14,7 +14,6 @@ HERE = Setting("GB200", "570", "te-2.8", "llama3-8b", "bf16", "measured")
 
 
 def point(node: str, rate: float, joules: float | None = None, setting: Setting = HERE, **changes: object) -> Point:
-    """A node with one recipe."""
     return replace(Point(node, setting, (ComparedFigure("nvfp4", rate, None, joules),)), **changes)  # type: ignore[arg-type]
 
 

@@ -90,7 +90,6 @@ def test_the_uuids_of_a_claim_travel_outside_of_the_requests_hash() -> None:
 
 
 def environment(job: Mapping[str, Any]) -> str:
-    """The request in a Job's environment."""
     env = job["spec"]["template"]["spec"]["containers"][0]["env"]
     return str(next(row["value"] for row in env if row["name"] == names.REQUEST_ENV))
 

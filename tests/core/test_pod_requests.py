@@ -12,7 +12,6 @@ GIB = 1024**3
 
 
 def asks(cpu: str, memory: str = "0", **more: Any) -> dict[str, Any]:
-    """A container that requests this."""
     return {"resources": {"requests": {"cpu": cpu, "memory": memory}}} | more
 
 

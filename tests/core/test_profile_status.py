@@ -45,7 +45,6 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def measured(node: str, *rows: dict[str, Any], pool: str = "GB200", data: str = "measured") -> NodeState:
-    """A node with a result of this run."""
     status = report_status(rows or None, **RUNS[data])
     return NodeState(facts(node, pool), MEASURED, report(node, status=ReportStatus.model_validate(status)))
 
@@ -185,7 +184,6 @@ def test_complete_names_the_most_frequent_reason_and_how_many_nodes_match_not() 
 
 
 def after(before: ProfileStatus, *reasons: str, minutes: int = 1, **changes: Any) -> ProfileStatus:
-    """The status that follows on `before`, `minutes` later."""
     of = profile(status=status_json(before), **changes)
     return profile_status(planned(node_states(*reasons), of), NOW + minutes * MINUTE, 9)
 
@@ -269,7 +267,6 @@ def test_a_pool_has_the_medians_of_its_best_recipe_and_columns_show_the_largest(
 
 
 def again(node_state: NodeState, cause: str) -> NodeState:
-    """The node, to be measured again for that reason."""
     queued = Said("MaxConcurrentReached", words=node_state.message)
     return replace(node_state, said=queued, current=CurrentRun("r2", {}, None, Said(cause)))
 

@@ -26,7 +26,6 @@ def node(driver: str | None = "570.86.15", gpus: int = 8) -> dict[str, Any]:
 
 
 def found(of: ProfileView, told: ReportView | None, raw: dict[str, Any] | None = None) -> CurrentRun:
-    """The run that the node is, or should be, in."""
     asked = resolve_profile(of, observed([of]))
     assert isinstance(asked, ResolvedProfile)
     return current_run(run_inputs(asked, node_facts(raw or node()), told, NOW))

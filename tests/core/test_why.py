@@ -51,7 +51,6 @@ def part(seen: Observed) -> Observed:
 
 
 def answer(situation: Situation) -> NodeAnswer:
-    """The answer for n1 in ml/nightly."""
     return next(each for each in why(plan(situation.seen), situation.seen, "n1") if each.profile.name == "nightly")
 
 

@@ -70,7 +70,6 @@ def code(text: str) -> list[str]:
 
 
 def named(pattern: str, path: Path) -> set[str]:
-    """What `pattern` finds in the code of a page."""
     return {found for piece in code(text_of(path)) for found in re.findall(pattern, piece)}
 
 

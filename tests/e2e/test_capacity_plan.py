@@ -37,8 +37,6 @@ def plans(stage: Scene) -> "Iterator[Plans]":
 
 
 class Plans:
-    """The plans of one test."""
-
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self._names: list[str] = []

@@ -31,7 +31,6 @@ def nightly(stage: Scene) -> tuple[Profile, datetime]:
 
 
 def statuses(profile: Profile) -> list[Object]:
-    """All statuses that the profile ever had."""
     return [c.object["status"] for c in profile.history() if c.kind == "profiles" and "status" in c.object]
 
 

@@ -72,7 +72,6 @@ def lab() -> Iterator[Lab]:
 
 
 def run(lab: Lab, node: str, **pod: Any) -> None:
-    """Starts an agent on this node."""
     lab.apply(agent_job(node, PRODUCT[node], **pod))
 
 
@@ -85,13 +84,11 @@ def until(lab: Lab, node: str, what: str) -> None:
 
 
 def pod(lab: Lab, node: str) -> Any:
-    """The only pod of the node's Job."""
     (only,) = lab.get("pods", f"--selector=job-name={node}")["items"]
     return only
 
 
 def terminated(lab: Lab, node: str) -> Any:
-    """How its container ended."""
     return pod(lab, node)["status"]["containerStatuses"][0]["state"]["terminated"]
 
 

@@ -115,7 +115,6 @@ def half_done(scene: Scene, pair: Pair) -> Profile:
 
 
 def leads(replica: Program) -> bool:
-    """What a replica's own metrics say."""
     with urllib.request.urlopen(f"{replica.url}/metrics", timeout=5) as answer:
         found = re.search(r"^precision_operator_leader (\S+)$", answer.read().decode(), re.MULTILINE)
     assert found

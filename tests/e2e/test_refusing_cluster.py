@@ -112,7 +112,6 @@ def nodes_of(scene: Scene) -> dict[str, list[str]]:
 
 
 def apply(scenes: Mapping[str, Scene], nodes: Mapping[str, list[str]]) -> dict[str, Profile]:
-    """All profiles, at once."""
     bodies = {
         name: scenes[place_of(name)].manifest(
             name, target={"nodeNames": mine}, rollout={"maxConcurrent": AT_ONCE.get(name, 1), "maxFailures": 1}

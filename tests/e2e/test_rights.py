@@ -59,7 +59,6 @@ def test_the_operator_uses_the_rights_that_it_has(scene: Scene, audit_log: Path)
 
 
 def asked(entry: dict[str, dict[str, str]]) -> Asked:
-    """What a request was for."""
     ref = entry["objectRef"]
     resource = "/".join(part for part in (ref.get("resource", ""), ref.get("subresource", "")) if part)
     return resource, str(entry["verb"])

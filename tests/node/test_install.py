@@ -84,7 +84,6 @@ def agent_image_pod() -> Object:
 
 
 def user_of(pid: int) -> int:
-    """The user id of a process."""
     with open(f"/proc/{pid}/status") as status:
         line = next(line for line in status if line.startswith("Uid:"))
     return int(line.split()[1])

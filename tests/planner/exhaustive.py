@@ -108,7 +108,6 @@ def problem(seed: int, wide: bool = False) -> tuple[Fleet, PlanSpec]:
 
 
 def choices(known: Fleet, read: Terms) -> list[list[Choice]]:
-    """By job, all of them."""
     offered = offers(Catalog(pools(known, read, NOW), read), every=True)
     return [
         [

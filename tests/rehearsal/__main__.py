@@ -14,7 +14,6 @@ LIBRARY = Path("build/rehearsal")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     made = argparse.ArgumentParser(prog="python -m tests.rehearsal", description=__doc__)
     commands = made.add_subparsers(dest="command", required=True)
     build_ = commands.add_parser("build", help="compile the CUDA runtime without a device")
@@ -34,7 +33,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def rehearsal_of(asked: argparse.Namespace) -> Rehearsal:
-    """The rehearsal that the command line asks for."""
     site = asked.site.resolve() if asked.site else None
     calls = asked.calls.resolve() if asked.calls else None
     return Rehearsal(

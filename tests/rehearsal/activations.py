@@ -39,7 +39,6 @@ def wrong(traces: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
 
 
 def kernels_of(trace: Path) -> list[str]:
-    """Names of the kernels in a Chrome trace."""
     events = json.loads(trace.read_text())["traceEvents"]
     return [event["name"] for event in events if event.get("cat") == "kernel"]
 

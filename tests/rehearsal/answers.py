@@ -112,5 +112,4 @@ class Finder(MetaPathFinder):
 
 
 def install() -> None:
-    """From here on, for this process."""
     sys.meta_path.insert(0, Finder())

@@ -55,7 +55,6 @@ class Rehearsal:
 
     @property
     def gib(self) -> float:
-        """Memory of the device."""
         return GPUS[self.compute].memory_gib if self.memory_gib is None else self.memory_gib
 
     def missing(self) -> str | None:

@@ -97,7 +97,6 @@ def ran(launches: Iterable[Any]) -> Counter[Product]:
 
 
 def wrong(expected: Counter[Product], seen: Counter[Product]) -> tuple[str, ...]:
-    """What differs, a line each."""
     return tuple(
         f"{module}: {low} x {high}, summed over {inner}: listed {expected[key]}, ran {seen[key]}"
         for key in sorted(expected | seen)

@@ -55,7 +55,6 @@ def is_sampler(command: Sequence[str]) -> bool:
 
 
 def install() -> None:
-    """The clock of this process, where it is the sampler."""
     if not is_sampler(sys.orig_argv):
         return
     library = ctypes.CDLL("libnvidia-ml.so.1")

@@ -28,7 +28,6 @@ def test_what_a_control_takes_out_is_there_once_and_its_tests_are_there(control:
 
 @cache
 def functions(file: Path) -> frozenset[str]:
-    """The names of a file's functions."""
     parts = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
     return frozenset(part.name for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef))
 

@@ -69,7 +69,6 @@ class PoisonedWorld(Gatherer):
 
 
 def world(*nodes: str) -> tuple[OperatorInMemory, PoisonedWorld]:
-    """An operator, and what poisons its world."""
     loop = OperatorInMemory(*nodes)
     loop.gatherer.__class__ = PoisonedWorld
     assert isinstance(loop.gatherer, PoisonedWorld)

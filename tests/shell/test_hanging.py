@@ -124,7 +124,6 @@ async def test_results_of_others_are_written_meanwhile_and_a_late_one_is_written
 
 
 def reports_of(loop: OperatorInMemory, nodes: list[str]) -> list[str]:
-    """Names of the reports of these nodes."""
     there = {body["spec"].get("nodeName"): body for path, body in loop.cluster.objects.items() if "reports/" in path}
     return [there[node]["metadata"]["name"] for node in nodes]
 

@@ -441,7 +441,6 @@ def test_a_scrape_tells_of_each_kind_and_namespace_how_its_watch_fares() -> None
 
 
 def value_of(telemetry: Telemetry, series: str) -> float:
-    """One series of a scrape."""
     [found] = [line for line in telemetry.text().decode().splitlines() if line.startswith(f"{series} ")]
     return float(found.rpartition(" ")[2])
 

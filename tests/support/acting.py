@@ -24,7 +24,6 @@ INTERNAL = ApiError(500, "InternalError", "etcd is not well")
 
 
 def start() -> Start:
-    """The start of an agent on n1, as a plan gives it."""
     action = plan(observed([OWNER], nodes("n1"))).actions[0]
     assert isinstance(action, Start)
     return action
@@ -36,8 +35,6 @@ REPORT_NAME = names.report_name("nightly", "uid-n1")
 
 
 class Scene:
-    """A fake cluster, the cache, and the actor between them."""
-
     def __init__(self) -> None:
         self.cluster = FakeCluster()
         self.cache = Cache()
@@ -69,7 +66,6 @@ class Scene:
         return attempt
 
     def status(self) -> ReportStatus:
-        """The report's status, which is there."""
         status = self.report().status
         assert status is not None
         return status

@@ -37,8 +37,6 @@ class Begun:
 
 
 class World(Protocol):
-    """What the auditor looks at."""
-
     now: datetime
     nodes: dict[str, dict[str, Any]]
     profiles: dict[str, ProfileView]

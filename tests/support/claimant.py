@@ -77,7 +77,6 @@ def gone(site: Site, *pods: str) -> None:
 
 @contextmanager
 def priority_class(site: Site, name: str, value: int = 1000) -> Iterator[str]:
-    """A PriorityClass for the length of the block."""
     made_of(site, PRIORITIES, {"metadata": {"name": name}, "value": value})
     try:
         yield name

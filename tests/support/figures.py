@@ -131,7 +131,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def page() -> str:
-    """The page about this tree."""
     return HEAD + "\n" + "\n".join(table(measured(ROOT))).rstrip() + "\n"
 
 
@@ -193,7 +192,6 @@ def _named(graph: grimp.ImportGraph) -> list[str]:
 
 
 def _together(parts: Sequence[Figures], tree: Path, graph: grimp.ImportGraph) -> Figures:
-    """The row of all packages."""
     packages = [part for part in parts if "." not in part.name]
     modules = [module for name in PACKAGES for module in _modules(tree / PACKAGES[name] / name).values()]
     return Figures(
@@ -220,7 +218,6 @@ def _modules(folder: Path) -> dict[Path, Module]:
 
 @cache
 def read(path: Path) -> Module:
-    """What the file has."""
     return module_of(path.read_text(encoding="utf-8"))
 
 
@@ -289,7 +286,6 @@ def _code_lines(text: str, tree: ast.Module) -> int:
 
 
 def _docstring(node: ast.AST) -> range:
-    """The lines of the docstring of a module, class or function."""
     match node:
         case ast.Module(body=[first, *_]) | ast.ClassDef(body=[first, *_]):
             pass

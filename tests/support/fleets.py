@@ -18,7 +18,6 @@ MODEL = "llama3-8b"
 
 
 def workload(preset: str = MODEL) -> WorkloadFacts:
-    """A preset as the fleet knows it."""
     return measured_workload(resolve(Workload.model_validate({"preset": preset})))
 
 
@@ -56,7 +55,6 @@ def fleet(*pools: PoolFacts, workloads: Sequence[WorkloadFacts] = ()) -> Fleet:
 
 
 def job(name: str = "train", **changes: Any) -> dict[str, Any]:
-    """A job of the measured model."""
     return {"name": name, "workload": {"preset": MODEL}, "tokens": "100B"} | changes
 
 

@@ -70,7 +70,6 @@ def changed(base: wire.MeasurementResult, old: str, new: str) -> wire.Measuremen
 
 
 def hot(base: wire.MeasurementResult, share_of_time: float = 0.2) -> wire.MeasurementResult:
-    """The same result, throttled by heat."""
     return with_rows(base, throttled=wire.ThrottleShare(reason="hardware_thermal", share=share_of_time))
 
 
@@ -102,7 +101,6 @@ made = partial(create, request=ASKED, made_by="somebody", made_at=MADE_AT)
 
 
 def golden_draft(seed: int = 1, nodes: int = 8, gpus: int = GPUS, **changes: Any) -> Reference:
-    """A reference of sound nodes."""
     return made({f"n{at}": measured_node(f"n{at}", seed, gpus=gpus) for at in range(nodes)}, {}, **changes)[0]
 
 

@@ -19,8 +19,6 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class Helm:
-    """The program, and what the release is called."""
-
     program: Path
     release: str = "fleet"
     namespace: str = "profiling"
@@ -58,5 +56,4 @@ def command_in_docs(begin: str, section: str) -> list[str]:
 
 
 def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
-    """Those of these kinds."""
     return [manifest for manifest in manifests if manifest["kind"] in kinds]

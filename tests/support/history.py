@@ -131,7 +131,6 @@ def present(changes: Iterable[Change]) -> dict[str, Object]:
 
 
 def created(changes: Iterable[Change], kind: Kind) -> list[Object]:
-    """The objects of a kind that were created, as they were then."""
     return [change.object for change in changes if change.kind == kind and change.type == "ADDED"]
 
 

@@ -98,7 +98,6 @@ class Registry(ThreadingHTTPServer):
         self.images: dict[str, Image] = {}
 
     def known(self) -> list[Image]:
-        """The images that are there now."""
         for tag in self.tags.read_text().split():
             self.images.setdefault(tag, self.archive.tagged(tag))
         return [self.images[tag] for tag in self.tags.read_text().split()]

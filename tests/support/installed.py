@@ -131,7 +131,6 @@ class Profile:
         return {row["reason"] for row in self.status().get("reasons", ())}
 
     def reports(self) -> list[Object]:
-        """Its reports, of all nodes."""
         return self._items("npr")
 
     def _items(self, kind: str, *selectors: str) -> list[Object]:
@@ -225,7 +224,6 @@ def profile_manifest(name: str, **spec: Any) -> Object:
 
 
 def processes_of(pod_uid: str) -> list[int]:
-    """The ids, on this machine, of all processes of a pod."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cgroup"):
         try:

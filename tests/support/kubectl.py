@@ -22,7 +22,6 @@ class Kubectl:
         return [str(self.program), f"--kubeconfig={self.kubeconfig}", f"--cache-dir={cache}", *namespace, *words]
 
     def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Runs it, whatever comes of it."""
         return subprocess.run(self.arguments(*words), input=stdin, text=True, capture_output=True, timeout=120)
 
     def __call__(self, *words: str, stdin: str = "") -> str:

@@ -96,7 +96,6 @@ def gpu_device(number: int, product: str = "NVIDIA H100 80GB HBM3", node: str = 
 
 
 def resource_slice(product: str, **more: Any) -> SliceView:
-    """What is kept of such a slice."""
     view = slice_view(slice_object(product, **more))
     assert view is not None
     return view

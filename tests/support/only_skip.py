@@ -11,7 +11,6 @@ Report = pytest.TestReport | pytest.CollectReport
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the option."""
     about = "fail, and list them, if tests were skipped or xfailed that carry none of these markers (gpu,torch)"
     parser.addoption(OPTION, metavar="MARKERS", type=_names, default=None, help=about)
 
@@ -47,7 +46,6 @@ class OnlySkip:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """The list."""
         if not self._left_out:
             return
         allowed = ", ".join(sorted(self._allowed)) or "none"

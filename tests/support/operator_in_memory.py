@@ -71,7 +71,6 @@ class OperatorInMemory:
         self.cluster._store(f"{paths.profiles(namespace)}/{name}", raw | {"spec": {"workload": WORKLOAD} | spec})
 
     async def begin(self, name: str, namespace: str = NAMESPACE, **spec: Any) -> float:
-        """`apply`, and `once`."""
         self.apply(name, namespace, **spec)
         return await self.once()
 
@@ -98,11 +97,9 @@ class OperatorInMemory:
                     await self.gatherer.list_one(kind, target.namespace)
 
     def status(self, name: str, namespace: str = NAMESPACE) -> dict[str, Any]:
-        """A profile's status."""
         return dict(self.cluster.objects[f"{paths.profiles(namespace)}/{name}"].get("status") or {})
 
     def condition(self, name: str, kind: str, namespace: str = NAMESPACE) -> dict[str, Any]:
-        """One condition of a profile."""
         return next(row for row in self.status(name, namespace)["conditions"] if row["type"] == kind)
 
     def jobs(self, namespace: str = NAMESPACE) -> dict[str, dict[str, Any]]:
@@ -136,7 +133,6 @@ class OperatorInMemory:
         return name
 
     def collect_garbage(self) -> None:
-        """Pods go with their Jobs."""
         there = {body["metadata"]["name"] for body in self.jobs().values()}
         for path in [path for path in self.cluster.objects if path.startswith(f"{PODS}/")]:
             if path.rsplit("/", 1)[1].removesuffix("-x") not in there:

@@ -20,7 +20,6 @@ class OtherVersion:
 
     @property
     def chart(self) -> Path:
-        """Its chart."""
         return self.folder / CHART
 
     def images(self) -> dict[str, Path]:

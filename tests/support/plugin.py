@@ -30,7 +30,6 @@ class Plugin:
 
     @classmethod
     def of(cls, lab: Lab, folder: Path) -> "Plugin":
-        """The plugin for this cluster, its programs written."""
         for name, module in PROGRAMS.items():
             program = folder / name
             program.write_text(f"#!{sys.executable}\nfrom {module} import main\n\nmain()\n")
@@ -75,7 +74,6 @@ class Plugin:
         return json.loads(self(*words, "-o", "json"))
 
     def why(self, node: str, profile: Profile) -> dict[str, Any]:
-        """The answer for one profile."""
         (only,) = self.json("why", node, "-n", profile.site.namespace, "--profile", profile.name)
         assert isinstance(only, dict)
         return only

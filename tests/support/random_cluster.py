@@ -109,7 +109,6 @@ class RandomCluster:
         self.profiles[uid] = {"metadata": meta | {"creationTimestamp": format_time(created)}, "spec": spec}
 
     def join(self, name: str) -> None:
-        """A new node."""
         rng, uid = self.rng, self.uid("node")
         self.nodes[uid], self.slices[uid] = random_nodes.node(rng, name, uid, 0.05 if self.calm else 0.3)
         if self._pools:
@@ -330,7 +329,6 @@ def _owner(raw: Raw) -> str:
 
 
 def _is_report_of(body: Raw | None, job: Raw) -> bool:
-    """Whether a new report is the one of this Job."""
     if body is None:
         return False
     return (body["spec"]["nodeUID"], _owner(body)) == (job["metadata"]["labels"][names.LABEL_NODE_UID], _owner(job))

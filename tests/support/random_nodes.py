@@ -35,7 +35,6 @@ def node(rng: Random, name: str, uid: str, odd: float) -> tuple[Node, list[Node]
 
 
 def ready(status: str) -> Node:
-    """The condition Ready."""
     return {"type": "Ready", "status": status, "reason": "KubeletReady"}
 
 

@@ -35,7 +35,6 @@ CRONS = ("0 12 * * *", "*/30 * * * *", "0 9 * * *", "0 0 1 1 *")
 
 
 def spec(rng: Random, node_names: list[str]) -> dict[str, Any]:
-    """The spec of a profile."""
     made: dict[str, Any] = {"workload": _workload(rng), "rollout": _rollout(rng)}
     made |= _maybe(rng, 0.25, target=_target(rng, node_names))
     made |= _maybe(rng, 0.3, schedule=_schedule(rng))

@@ -97,7 +97,6 @@ def _report(cluster: RandomCluster) -> None:
 
 
 def _no_report(cluster: RandomCluster) -> None:
-    """Somebody deletes a report."""
     if cluster.reports:
         cluster.reports.pop(cluster.rng.choice(list(cluster.reports)))
 
@@ -152,7 +151,6 @@ def _undo(cluster: RandomCluster) -> None:
 
 
 def _leave(cluster: RandomCluster) -> None:
-    """A node leaves the cluster."""
     if len(cluster.nodes) > 1:
         uid = cluster.rng.choice(list(cluster.nodes))
         cluster.away[uid] = cluster.nodes.pop(uid)

@@ -71,13 +71,11 @@ def policy() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def remove_policies(lab: Lab) -> None:
-    """Policy and webhook."""
     for kind in _KINDS:
         lab.kubectl("delete", kind, POLICY, "--ignore-not-found")
 
 
 def apply_quotas(lab: Lab) -> None:
-    """All quotas, in force."""
     metas = {name: {"name": name, "namespace": name} for name in QUOTAS}
     kind = {"apiVersion": "v1", "kind": "ResourceQuota"}
     lab.apply(*({**kind, "metadata": metas[name], "spec": {"hard": dict(hard)}} for name, hard in QUOTAS.items()))
@@ -86,7 +84,6 @@ def apply_quotas(lab: Lab) -> None:
 
 
 def remove_quotas(lab: Lab) -> None:
-    """All quotas."""
     for name in QUOTAS:
         lab.kubectl("delete", "quota", name, "-n", name, "--ignore-not-found")
 

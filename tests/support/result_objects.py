@@ -16,7 +16,6 @@ TINY_WORKLOAD = Workload(name="tiny", model=TINY, micro_batch_size=1, sequence_l
 
 
 def request(**changes: Any) -> MeasurementRequest:
-    """A request for the tiny workload on one GB200 node."""
     node = RequestNode(name="node-1", uid="8f0c", product=changes.pop("product", "GB200"), gpus=changes.pop("gpus", 4))
     defaults: dict[str, Any] = {
         "namespace": "team", "profile": "demo", "run": "r1", "attempt": 1, "node": node, "workload": TINY_WORKLOAD,
@@ -27,7 +26,6 @@ def request(**changes: Any) -> MeasurementRequest:
 
 
 def request_text(**changes: Any) -> str:
-    """The same as it travels."""
     return request_json(request(**changes))
 
 

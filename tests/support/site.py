@@ -190,7 +190,6 @@ class Profile:
         return next((c for c in self.status().get("conditions", ()) if c["type"] == kind), {})
 
     def patch(self, **spec: Any) -> None:
-        """A merge patch of its spec."""
         kind = "application/merge-patch+json"
         status, answer = self.site.api.call("PATCH", self.path, {"spec": spec}, kind=kind)
         assert status == 200, answer
@@ -244,7 +243,6 @@ def node_uid(scene: Scene, name: str) -> str:
 
 
 def without_times(status: Mapping[str, Any]) -> Object:
-    """A profile's status without its times."""
     conditions = {row["type"]: (row["status"], row["reason"], row.get("message")) for row in status["conditions"]}
     return {"phase": status["phase"], "nodes": status["nodes"], "progress": status["progress"], **conditions}
 

@@ -63,7 +63,6 @@ class World:
         return self.autocasts[-1] if self.autocasts else None
 
     def quantise(self, recipe: Recipe) -> None:
-        """Runs a cast."""
         name, microseconds = QUANTISE
         self.gpu.kernel(name, self.casts.get(recipe, microseconds))
 

@@ -131,7 +131,6 @@ def _written(arguments: ast.arguments, method: bool) -> str:
 
 @cache
 def signatures(tag: str) -> Mapping[str, inspect.Signature]:
-    """The signatures of a tag, as the data has them."""
     told = json.loads(OUT.read_text(encoding="utf-8"))["versions"][tag]["signatures"]
     return {symbol: signature_of(text) for symbol, text in told.items()}
 

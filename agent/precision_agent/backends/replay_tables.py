@@ -159,7 +159,6 @@ def _distance(published: Gemm, gemm: Gemm) -> float:
 
 @cache
 def data() -> dict[str, Any]:
-    """The published tables."""
     text = files("precision_agent.backends").joinpath("replay_data.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 

@@ -42,8 +42,6 @@ TOLD_VARIABLES = ("CUBLAS", "CUDA_", "NVTE_", "NVIDIA_", "NCCL_", "PYTORCH_", "T
 
 
 class TorchGemm:
-    """The backend on one device."""
-
     def __init__(self, request: MeasurementRequest, device: str) -> None:
         self._device = _device(request, device)
         self._cuda = self._device.type == "cuda"

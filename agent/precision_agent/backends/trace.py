@@ -37,7 +37,6 @@ class Launch:
 
     @property
     def span(self) -> Span:
-        """From start to end."""
         return self.start, self.end
 
     @property

@@ -117,7 +117,6 @@ def _abba_blocks(request: MeasurementRequest, variants: int) -> Phase:
 
 
 def total_seconds(phases: Sequence[Phase]) -> float:
-    """The whole run."""
     return math.fsum(phase.seconds for phase in phases)
 
 
@@ -136,7 +135,6 @@ def as_text(phases: Sequence[Phase]) -> str:
 
 
 def as_document(phases: Sequence[Phase]) -> dict[str, object]:
-    """The plan for programs."""
     rows = [
         {"phase": row.name, "seconds": row.seconds, "timed_seconds": row.timed_seconds, "why": row.why}
         for row in phases

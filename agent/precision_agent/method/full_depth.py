@@ -60,7 +60,6 @@ class Depth:
 
     @property
     def kinds(self) -> "tuple[LayerKind, ...]":
-        """The kinds of layers that the model has."""
         others = self.layers - self.dense
         last = min(others, self.layers_bf16)
         plain, rest = LayerKind("layers", others, self.measured, last), self.layers_bf16 - last

@@ -40,7 +40,6 @@ class Slot:
 
     @property
     def seconds(self) -> float:
-        """The whole slot."""
         return self.discarded + self.timed + self.between
 
 

@@ -99,7 +99,6 @@ class Window:
 
     @property
     def seconds(self) -> float:
-        """Its length."""
         return self.end - self.start
 
 
@@ -205,7 +204,6 @@ def without_pauses(figure: EnergyReading, paused_seconds: float, rest_watts: flo
 
 
 def in_order(trace: Trace) -> Trace:
-    """The same in order of time."""
     return replace(trace, power=tuple(sorted(trace.power, key=_at)), counter=tuple(sorted(trace.counter, key=_at)))
 
 

@@ -103,7 +103,6 @@ class Sampler:
 
     @property
     def pid(self) -> int:
-        """The process that samples."""
         return self._process.pid
 
     def __enter__(self) -> "Sampler":

@@ -65,5 +65,4 @@ def token_energy(power: EnergyReading, tokens: float, idle_watts: float | None) 
 
 
 def void(reasons: Sequence[Reason]) -> Energy:
-    """No energy, and why."""
     return Energy(valid=False, reasons=tuple(reason.name for reason in reasons)[:8])

@@ -28,7 +28,6 @@ class Named:
 
     @staticmethod
     def of(name: str) -> "Named":
-        """The name, taken apart."""
         full = re.sub(r"^(?:void |std::enable_if<.*?>::type )+", "", name.strip().lower())
         for unnamed in ("(anonymous namespace)::", "<unnamed>::", "_global__n__::"):
             full = full.replace(unnamed, "")

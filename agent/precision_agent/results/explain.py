@@ -58,7 +58,6 @@ def as_text(rows: tuple[Explanation, ...]) -> str:
 
 
 def as_document(rows: tuple[Explanation, ...]) -> list[dict[str, str]]:
-    """The rows for programs."""
     return [asdict(row) for row in rows]
 
 

@@ -337,5 +337,4 @@ def timestamp(seconds: float) -> str:
 
 
 def measured(facts: RunFacts, samples: Samples) -> RunFacts:
-    """The same with these samples."""
     return replace(facts, run=replace(facts.run, samples=samples))

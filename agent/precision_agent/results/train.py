@@ -125,7 +125,6 @@ def _left_out(step: FullDepth, workload: ResolvedWorkload) -> tuple[RegionName, 
 def training_of(
     variant: Variant, run: Measured, metering: RecipePower, depth_check: float | None = None
 ) -> result.Training:
-    """The training figure of one variant."""
     steps, case = steps_of(variant, run), run.cases.training
     if isinstance(steps, result.Failure) or case is None:
         return result.Training(failure=steps if isinstance(steps, result.Failure) else run.cases.no_training)

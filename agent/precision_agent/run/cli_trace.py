@@ -94,7 +94,6 @@ def _many(count: int, what: str, plural: str = "s") -> str:
 
 
 def as_document(trace: TraceShares, asked: str | None, claim: Verification | None) -> dict[str, Any]:
-    """The answer for programs."""
     document: dict[str, Any] = {
         "gemmSeconds": trace.gemm_seconds,
         "gpus": trace.gpus,

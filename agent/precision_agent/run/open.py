@@ -59,7 +59,6 @@ class Opened:
     """What the result's reader must know, such as which backend could not be loaded."""
 
     def close(self) -> None:
-        """Ends all that was begun."""
         self.devices.close()
         for close in self.closers:
             close()

@@ -110,7 +110,6 @@ def run_wanted(request_json: str, wanted: Wanted, around: Surroundings) -> Outco
 
 
 def refused(exit_: exits.Exit, message: str) -> Outcome:
-    """The outcome without a result."""
     return Outcome(exit_.code, encode_refusal(exit_.reason, message))
 
 

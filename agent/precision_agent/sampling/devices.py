@@ -88,7 +88,6 @@ class LocalDevices:
 
     @property
     def name(self) -> BackendName:
-        """The backend's."""
         return self._backends[0].name
 
     def machine(self) -> Machine:

@@ -98,7 +98,6 @@ class ProcessPool:
 
     @property
     def name(self) -> BackendName:
-        """The backend's."""
         if self._name is None:
             self._name = self._must(Call("name"))[0]
         return self._name
@@ -127,7 +126,6 @@ class ProcessPool:
         return tuple(answers)
 
     def close(self) -> None:
-        """Ends all processes."""
         for worker in self._workers:
             worker.end()
 

@@ -100,8 +100,6 @@ class Samples:
 
 @dataclass(slots=True)
 class _AbbaBlock:
-    """What one ABBA block gave."""
-
     slots: dict[CaseKey, list[tuple[Sample, ...]]] = field(default_factory=dict)
     windows: dict[str, list[PowerWindow]] = field(default_factory=dict)
     spans: dict[CaseKey, list[Window]] = field(default_factory=dict)
@@ -178,8 +176,6 @@ def first_failure(names: Sequence[str], answers: Sequence[object]) -> Failure | 
 
 @dataclass
 class _Taking:
-    """One run of `take`."""
-
     devices: Devices
     cases: Cases
     timing: Timing

@@ -77,7 +77,6 @@ class TrainingMemory:
 
     @property
     def total(self) -> int:
-        """All of it."""
         return self.state + self.quantized_weights + self.activations + self.peak_beside
 
 

@@ -274,12 +274,10 @@ class ModelSpec(Document):
 
     @property
     def head_width(self) -> int:
-        """Width of one head."""
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
     def kv_heads(self) -> int:
-        """Key and value heads."""
         return self.num_key_value_heads or self.num_attention_heads
 
     @property
@@ -317,17 +315,14 @@ class ModelSpec(Document):
 
     @property
     def attention_layers(self) -> int:
-        """Layers that have attention."""
         return self.hybrid.attention_layers if self.hybrid else self.num_hidden_layers
 
     @property
     def mamba_layers(self) -> int:
-        """Layers that are a Mamba-2 mixer."""
         return self.hybrid.mamba_layers if self.hybrid else 0
 
     @property
     def moe_layers(self) -> int:
-        """Layers that have experts."""
         return self._mlp_layers - self.moe.dense_layers if self.moe else 0
 
     @property

@@ -40,7 +40,6 @@ class Module:
 
     @property
     def program_names(self) -> tuple[str, ...]:
-        """The names of the programs, as they are called."""
         return tuple(name for name, _ in self.programs)
 
     def flags(self) -> list[str]:

@@ -64,7 +64,6 @@ def plugin_folder() -> Path:
 
 
 def down_command(lab: str) -> str:
-    """What ends the lab of this name."""
     return "make demo-down" if lab == "demo" else f".venv/bin/precision-lab down --name {lab}"
 
 

@@ -49,7 +49,6 @@ class Snapshot:
 
     @classmethod
     def take(cls) -> "Snapshot":
-        """Of this machine."""
         return cls(
             mounts=frozenset(line.split(" ", 2)[2] for line in _lines("/proc/self/mountinfo")),
             processes=frozenset(_lab_processes()),

@@ -60,8 +60,6 @@ state = "{folder}/containerd/state"
 
 @dataclass(frozen=True, slots=True)
 class RealNode:
-    """What a real node is made of."""
-
     name: str
     gpus: int = 0
     """Devices that its device plugin offers; 0: it has none."""
@@ -80,7 +78,6 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Its name in Kubernetes."""
         return self.spec.name
 
     @property

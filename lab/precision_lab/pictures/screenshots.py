@@ -178,7 +178,6 @@ def _views(planted: Planted) -> Iterator[tuple[str, Dashboard, str]]:
 
 
 def main() -> None:
-    """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m precision_lab.pictures.screenshots", description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--nodes", type=int, default=NODES)

@@ -21,7 +21,6 @@ class SweepServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
         return int(self.server.server_address[1])
 
     @property

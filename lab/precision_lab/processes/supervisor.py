@@ -201,7 +201,6 @@ class Identity:
 
     @classmethod
     def own(cls) -> "Identity":
-        """This process."""
         this = cls.of(os.getpid())
         assert this is not None
         return this

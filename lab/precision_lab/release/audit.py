@@ -89,7 +89,6 @@ def audited(pip_audit: Sequence[str], govulncheck: Path, run: Run) -> Iterator[F
 
 
 def table(findings: Sequence[Finding]) -> str:
-    """Markdown."""
     rows = [f"| {finding.what} | {finding.state} | {finding.words.replace('|', '/')} |" for finding in findings]
     return "\n".join(["| what | result | in words |", "|---|---|---|", *rows])
 

@@ -31,7 +31,6 @@ def keys(columns: Columns[Any]) -> tuple[str, ...]:
 
 
 def as_row(columns: Columns[Item], item: Item) -> dict[str, Any]:
-    """`item` for programs."""
     row: Any = item
     return {column.key: column.value(item) if column.value else row[column.key] for column in columns if column.key}
 

@@ -198,7 +198,6 @@ class Cluster:
                 yield event
 
     async def get(self, path: str, query: Query = None) -> Json:
-        """The object at `path`."""
         return await self._json("GET", path, query)
 
     async def get_text(self, path: str, limit_bytes: int = _TEXT_LIMIT_BYTES) -> str:

@@ -42,7 +42,6 @@ def words(x: Number, y: Number, said: str, anchor: str = "start", size: Number =
 
 
 def line(x1: Number, y1: Number, x2: Number, y2: Number, stroke: str = INK, **more: Number | str | None) -> str:
-    """A straight line."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke=stroke, **more)
 
 

@@ -32,7 +32,6 @@ NOTHING = CompressedChunk((), 0, 0)
 
 
 def piece(text: bytes) -> CompressedChunk:
-    """`text`, compressed."""
     if not text:
         return NOTHING
     compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)

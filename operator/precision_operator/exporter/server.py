@@ -77,8 +77,6 @@ class Scrapes:
 
 
 def application(scrapes: Scrapes) -> web.Application:
-    """The web application that serves them."""
-
     async def index(_: web.Request) -> web.Response:
         return web.Response(text=_index(scrapes.shards), content_type="text/html")
 

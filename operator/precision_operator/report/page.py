@@ -20,7 +20,6 @@ FOOTER = (
 
 
 def page(facts: Given) -> str:
-    """The whole document."""
     return document(f"{facts.subject}: precision report", _parts(facts), "kubectl precision report", FOOTER)
 
 

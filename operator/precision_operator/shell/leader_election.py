@@ -265,7 +265,6 @@ class LeaseLock:
         self._name = name
 
     async def read(self) -> Lease | None:
-        """The Lease, or None."""
         return await get_or_none(self._cluster, paths.item(self._collection, self._name))
 
     async def write(self, lease: Lease) -> None:

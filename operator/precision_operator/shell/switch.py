@@ -28,7 +28,6 @@ class Switch:
         self.stop: Stop | None = unreadable("it has not been read yet", self._origin) if name else None
 
     async def keep(self) -> None:
-        """Look for ever."""
         while self._named:
             await self.look()
             await asyncio.sleep(LOOK_SECONDS)

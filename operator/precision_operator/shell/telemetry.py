@@ -263,7 +263,6 @@ class Telemetry:
         self._requests.labels(verb, str(status)).inc()
 
     def text(self) -> bytes:
-        """The exposition text of all of it."""
         self._watch_ends.clear()
         for labels, state in self._watches.items():
             self._watch_ends.labels(*labels).inc(state.ends)

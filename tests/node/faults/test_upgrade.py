@@ -74,7 +74,6 @@ def older(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def story(installed: Installed, older: OtherVersion) -> Story:
-    """All of it, once."""
     release, first = installed.release, images(installed)
     unconcerned = installed.apply("not-for-agents", target=ONLY_GPU_NODE, rerunOn=NOT_FOR_AGENTS)
     unconcerned.measured()

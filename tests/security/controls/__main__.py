@@ -66,7 +66,6 @@ def _shown(controls: Sequence[Control], tree: Path) -> Iterator[Control]:
 
 
 def _pass(controls: Sequence[Control], tree: Path, what: str) -> bool:
-    """Whether all tests of these controls pass on the tree as it is."""
     try:
         passed(tree, list(dict.fromkeys(test for control in controls for test in control.tests)))
     except ControlError as error:

@@ -50,7 +50,6 @@ class Control:
 def control(
     claim: str, without: str, change: Change | tuple[Change, ...], *tests: str, needs: Needs = "nothing"
 ) -> Control:
-    """A row of a table of controls."""
     return Control(claim, without, change if isinstance(change, tuple) else (change,), tests, needs)
 
 

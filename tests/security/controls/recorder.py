@@ -52,7 +52,6 @@ def _kind(error: BaseException) -> str:
 
 
 def pytest_sessionfinish() -> None:
-    """Writes the record."""
     ours = {
         name: str(module.__file__)
         for name, module in list(sys.modules.items())

@@ -25,8 +25,6 @@ class ControlError(Exception):
 
 @dataclass(frozen=True)
 class Ended:
-    """How one test ended."""
-
     outcome: str
     when: str
     why: str

@@ -33,8 +33,6 @@ AGES = (0, 5, 59, 61, 3600, 86_400)
 
 
 class Device(NamedTuple):
-    """What a claim of one device is allocated."""
-
     driver: str
     node: str
     name: str

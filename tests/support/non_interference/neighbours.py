@@ -74,7 +74,6 @@ def _profile(rng: Random, namespace: str, count: int, names: list[str], settings
 
 
 def _agent(rng: Random, of: ProfileView, node: str, by_claim: bool) -> tuple[JobView, PodView | None]:
-    """An agent at some stage."""
     age = rng.choice([5, 70, 400]) * MINUTE / 60
     agent = job(node, of.name, namespace=of.namespace, created=NOW - age, suspended=rng.random() < 0.15)
     if agent.suspended or rng.random() < 0.2:

@@ -321,7 +321,6 @@ def longest_short_of_its_share(seed: str, behaves: Behaviour, steps: int = 120) 
 
 
 def longest_short(shared: SharedFleet, steps: int) -> timedelta:
-    """As `longest_short_of_its_share`."""
     share = (shared.limits.max_concurrent or 0) // len({profile.namespace for profile in shared.profiles})
     since: dict[str, datetime] = {}
     longest = timedelta()

@@ -296,7 +296,6 @@ class _Found:
     """UIDs of nodes whose newest good result is older than the profile allows."""
 
     def attempt(self, uid: str) -> tuple[JobView | None, PodView | None]:
-        """The Job on a node, and its pod."""
         job = self.jobs.get(uid)
         return job, self.pods.get(job.uid) if job is not None else None
 

@@ -105,5 +105,4 @@ class FleetLimits(Document):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is limited."""
         return self == FleetLimits(pool_label=self.pool_label)

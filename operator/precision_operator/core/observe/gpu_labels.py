@@ -33,7 +33,6 @@ _PCI_NVIDIA = re.compile(r"feature\.node\.kubernetes\.io/pci-(.+_)?10de(_.+)?\.p
 
 
 def first_label(labels: Mapping[str, str], keys: Iterable[str]) -> str | None:
-    """The first of `keys` that has a value."""
     return next((labels[key].strip() for key in keys if labels.get(key, "").strip()), None)
 
 

@@ -31,8 +31,6 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 @dataclass(frozen=True)
 class Taint:
-    """One taint of a node."""
-
     key: str
     value: str = ""
     effect: str = ""

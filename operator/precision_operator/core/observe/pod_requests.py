@@ -18,7 +18,6 @@ class Requests:
         return Requests(self.cpu_millis + other.cpu_millis, self.memory_bytes + other.memory_bytes)
 
     def larger(self, other: "Requests") -> "Requests":
-        """The larger of each."""
         return Requests(max(self.cpu_millis, other.cpu_millis), max(self.memory_bytes, other.memory_bytes))
 
 

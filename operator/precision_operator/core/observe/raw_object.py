@@ -17,7 +17,6 @@ _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{0,9})?)([eE][+-]?[0-9]{1,2}|[KMG
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """`value` where it is a mapping."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -33,7 +32,6 @@ def entries(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def condition_of(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """The condition of this type."""
     return next((row for row in entries(status, "conditions") if row.get("type") == kind), {})
 
 

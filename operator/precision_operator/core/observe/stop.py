@@ -65,7 +65,6 @@ def unreadable(why: str, origin: str) -> Stop:
 
 
 def strictest(*stops: Stop | None) -> Stop | None:
-    """The one that holds."""
     return max((stop for stop in stops if stop is not None), key=lambda stop: MODES.index(stop.mode), default=None)
 
 

@@ -51,5 +51,4 @@ class Reasoned:
 
 
 def said(reason: str, **facts: object) -> Said:
-    """A reason with its facts."""
     return Said(reason, facts)

@@ -74,7 +74,6 @@ class Part(tuple[Reading, ...]):
 
     @cached_property
     def pool(self) -> Pool:
-        """As the readings of one pool."""
         return Pool(self)
 
     @cached_property

@@ -38,8 +38,6 @@ class ComparedFigure:
 
 @dataclass(frozen=True)
 class Point:
-    """One node on one side."""
-
     node: str
     setting: Setting
     figures: tuple[ComparedFigure, ...]

@@ -51,7 +51,6 @@ _EXIT_HEAD = """\
 
 
 def page() -> str:
-    """The page as Markdown."""
     rows = [(f"`{row.reason}`", str(row.code), _shown(row.sentence)) for row in EXITS if row is not PUBLISHED]
     exits = f"{_EXIT_HEAD}\n{_table(('Name', 'Exit code', 'Meaning'), rows)}"
     return "\n".join([_HEAD, *(_section(kind) for kind in SECTIONS), exits])

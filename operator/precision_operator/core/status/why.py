@@ -189,7 +189,6 @@ def _past(report: ReportView | None) -> Past:
 
 
 def _job(plan: ProfilePlan, observed: Observed, node_uid: str) -> str | None:
-    """The name of the Job that is on the node for the profile."""
     mine = (job.name for job in observed.jobs if (job.profile_uid, job.node_uid) == (plan.profile.uid, node_uid))
     return next(mine, None)
 

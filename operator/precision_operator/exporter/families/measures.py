@@ -36,12 +36,10 @@ HOLDS, OUTDATED = "holds", "outdated"
 
 
 def group_labels(group: MedianGroup) -> Labels:
-    """The group as labels."""
     return HOLDS if group.holds else OUTDATED, *group[1:]
 
 
 def group_of(labels: Labels) -> MedianGroup:
-    """The group that these labels are of."""
     holds, workload_hash, scope, baseline, data = labels
     return MedianGroup(holds == HOLDS, workload_hash, scope, cast(Recipe, baseline), data)
 

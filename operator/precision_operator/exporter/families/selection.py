@@ -27,7 +27,6 @@ class Selection:
         return self.level != "pool"
 
     def shows(self, family: Family[Any]) -> bool:
-        """Whether the family is shown."""
         is_shown = self._answers.get(family.name)
         if is_shown is None:
             at_level = LEVELS.index(family.level) <= LEVELS.index(self.level)

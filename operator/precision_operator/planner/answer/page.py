@@ -26,7 +26,6 @@ _FOLDED = {"pool": "Pools", "what if": "What if", "assumed": "Assumptions"}
 
 
 def page(name: str, status: PlanStatus, answer: PlanAnswer) -> str:
-    """The whole page."""
     title = f"Capacity plan {name}"
     return document(title, _parts(title, status, answer), "kubectl precision plan", FOOTER)
 

@@ -202,7 +202,6 @@ class PlanClock:
 
     @property
     def over(self) -> bool:
-        """Whether the time is over."""
         return self.now() >= self.until
 
     def part(self, share: float) -> "PlanClock":

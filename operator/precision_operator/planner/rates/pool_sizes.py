@@ -118,7 +118,6 @@ def _figure(row: OfferedRecipe, name: str, terms: Terms) -> float:
 
 
 def refused(pool: CandidatePool, why: str) -> Sizes:
-    """No size at all."""
     none, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
     return Sizes(pool, 1, (), none, none, none, nothing, nothing, {pool.name: why})
 

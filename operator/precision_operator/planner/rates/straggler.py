@@ -132,7 +132,6 @@ class Stragglers:
     values: Rates
 
     def at(self, place: int) -> Straggler:
-        """Of one size."""
         return Straggler(
             days=float(self.days[place]),
             low=float(self.low[place]),

@@ -151,13 +151,11 @@ _WORDS = {
 
 
 def named(group: RelaxableLimit) -> str:
-    """A limit in words."""
     where = f" of pool {group.of}" if group.of else ""
     return _WORDS[group.kind][0].format(limit=group.limit, of=group.of, where=where).replace("(1 days)", "(1 day)")
 
 
 def told(relaxation: Relaxation) -> str:
-    """A relaxation in words."""
     words = []
     for group, amount in relaxation.parts:
         more = float(np.ceil(amount - NEGLIGIBLE)) if group.kind in ("gpus", "blocks", "fast nodes") else amount

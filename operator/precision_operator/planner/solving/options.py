@@ -42,12 +42,10 @@ class Option:
 
     @property
     def pool(self) -> CandidatePool:
-        """Where."""
         return self.source.pool
 
     @property
     def recipe(self) -> Recipe:
-        """With which precision."""
         return self.source.recipe
 
     @property
@@ -101,7 +99,6 @@ def sizes(pools: Sequence[CandidatePool], terms: Terms) -> int:
 
 
 def offer_of(catalog: Catalog, job: JobTerms, picked: Picked | None, every: bool, clock: PlanClock) -> Offer:
-    """The offer of one job, as in `offers`."""
     options: list[Option] = []
     refusals = dict(_unknown(job, catalog.pools))
     places = sorted(picked.get(job.name, ())) if picked is not None else None

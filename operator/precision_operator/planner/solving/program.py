@@ -95,7 +95,6 @@ class AssignmentProgram:
 
     @cached_property
     def jobs(self) -> Mapping[str, JobTerms]:
-        """By name."""
         return {offer.job.name: offer.job for offer in self.offers}
 
     def figures(self, figure: Callable[[Option], float]) -> Vector:
@@ -148,7 +147,6 @@ class AssignmentProgram:
 
     @cached_property
     def rows(self) -> tuple[Constraint, ...]:
-        """All rows."""
         choices = (Constraint(_places(span), np.ones(len(span)), 1.0, 1.0) for span in self.spans.values())
         return (*choices, *self._order(), *self._paid_hours(), *self._work(), *self._limits())
 

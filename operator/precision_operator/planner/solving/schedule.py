@@ -76,7 +76,6 @@ class Timeline:
         return self.times[at] if at < len(self.times) else math.inf
 
     def add(self, start: float, end: float, amount: float) -> None:
-        """Take `amount` from `start` to `end`."""
         first, last = self._cut(start), self._cut(end)
         for place in range(first, last):
             self.used[place] += amount

@@ -45,7 +45,6 @@ class Candidate:
 
 
 def value(name: Objective, slots: Sequence[JobSlot]) -> float:
-    """What an objective comes to."""
     chosen = [slot.option for slot in slots]
     if name == "time":
         return max((slot.end for slot in slots), default=0.0)

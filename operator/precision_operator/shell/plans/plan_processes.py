@@ -118,7 +118,6 @@ class PlanProcesses:
                 self._end(pool)
 
     def end(self) -> None:
-        """End all of them, whatever they are at."""
         for pool in [*self._running]:
             self._end(pool)
 

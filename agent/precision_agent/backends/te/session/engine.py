@@ -112,7 +112,6 @@ class CudaEngine:
             yield
 
     def synchronize(self) -> None:
-        """Waits for the device."""
         torch.cuda.synchronize(self.device)
 
     def mark(self) -> Mark:
@@ -122,7 +121,6 @@ class CudaEngine:
         return event
 
     def seconds(self, first: Mark, second: Mark) -> float:
-        """From event to event."""
         return float(first.elapsed_time(second)) * 1e-3
 
     def capture(self, work: Work) -> Work:

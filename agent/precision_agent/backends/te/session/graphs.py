@@ -79,7 +79,6 @@ class Program:
         self._run = {(region.name, region.batch_kind): region.work for region in self.regions}
 
     def go(self, key: tuple[str, str]) -> None:
-        """Runs one region."""
         self._run[key]()
 
     def once(self) -> None:

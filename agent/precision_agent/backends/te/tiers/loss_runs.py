@@ -65,7 +65,6 @@ class LossModel:
 
     @property
     def weights(self) -> list[torch.Tensor]:
-        """All that is trained."""
         layers = [weight for layer in self.layers.layers for weight in layer.parameters()]
         return [self.embedding, self.head, self.scale, *layers]
 

@@ -201,7 +201,6 @@ class VariantModel:
         return max(1, int(seconds / spent)) if spent > 0 else 1
 
     def has(self, part: Part) -> bool:
-        """Whether the short model has this part."""
         there = {"layers": True, "dense": self.stack.dense > 0, "head": self.shared.head is not None}
         return there.get(part, self.shared.optimizer is not None)
 
