@@ -12,7 +12,8 @@ agent's arithmetic.
 What can't be met by any constant, and is printed all the same:
 - tails (GPUs by Student's t with 5 degrees, or 3 % of GPUs 2 % lower): healthy nodes fail more often than 0.1 %
 - a season (all nodes slower than when the reference was made) and a day that all golden nodes share: the same, unless
-  the guard stops it (`ReferenceDrifted`, `check --shift`), which is not in these loops
+  the guard stops it (`ReferenceDrifted`, `check --shift`), which is not in these loops; where nodes come one by one it
+  sees a season once ten show it
 - a season of some GPUs: two of eight 1 or 2 % slower on all nodes fail 6 or 92 % of sound nodes by `change`, until
   eight nodes tell the operator's guard (then 0 to 0.3 %; a GPU 8 % slower still fails); `check` has neither
 - a reference of nodes of one rack, where racks differ

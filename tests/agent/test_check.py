@@ -128,6 +128,7 @@ SPOILED: Mapping[str, tuple[str, MeasurementResult]] = {
     "rates of other GPUs": ("NotMeasured", PLAIN.model_copy(update={"gpus": measured_node("other", SEED).gpus})),
     "faster than can be": ("NotMeasured", golden_nodes.with_rows(PLAIN, training=FAST)),
     "heat": ("Throttled", hot(PLAIN)),
+    "a limit": ("OtherKey", golden_nodes.capped(BAD)),
 }
 
 

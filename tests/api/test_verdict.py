@@ -74,6 +74,10 @@ def test_two_runs_fail_what_is_slow_and_name_the_worst_first() -> None:
     assert (failed.rows[0].check, failed.rows[0].gpu) == ("node", gpu_names("new")[0])
     assert failed.rows[0].off == pytest.approx(-2 * D_GPU, abs=1.5)
     assert [row.check for row in verdict(SLOW_NODE, SLOW_NODE).rows if row.outcome == "Fail"] == ["reference"]
+    plain, slow, gpu = (look_at(run, REFERENCE).speeds["bf16"] for run in (PLAIN, SLOW_NODE, SLOW_GPU))
+    looks = Look({"bf16": gpu, "mxfp8": plain}, {}, {"mxfp8": 0.2}), Look({"bf16": gpu, "mxfp8": slow})
+    rows = judge({"bf16": GOLDEN, "mxfp8": GOLDEN}, looks, ["mxfp8", "bf16"]).rows
+    assert [row.recipe for row in rows if row.outcome == "Fail"] == ["bf16"], "the other has one cool run"
 
 
 def test_runs_average_and_do_not_vote() -> None:
@@ -107,6 +111,8 @@ def test_a_pool_of_few_fails_no_node_by_its_reference_but_still_a_gpu() -> None:
     assert verdict(SLOW_NODE, SLOW_NODE, against=small).reason == "FewGoldenNodes"
     assert verdict(SLOW_GPU, SLOW_GPU, against=small).outcome == "Fail"
     assert verdict(PLAIN, against=small).outcome == "Pass"
+    fast = measured_node("new", SEED, gpus=3, gpu_off=9.0)
+    assert verdict(fast, fast, fast, against=golden_draft(SEED, gpus=3)).reason == "BetweenLimits", "two are sound"
     assert verdict(SLOW_NODE, SLOW_NODE, against=golden_draft(SEED, nodes=2)).outcome == "Inconclusive"
 
 
@@ -155,6 +161,7 @@ def test_the_guard_knows_another_season_and_scales_that_say_nothing_promise_noth
 
 OUT: Mapping[str, tuple[MeasurementResult, str]] = {
     "replayed": (NONE_FAILS["Simulated"](PLAIN), "replayed, not measured"),
+    "capped": (golden_nodes.capped(PLAIN), "limits of its GPUs differ"),
     "hot": (hot(PLAIN), "throttled: hardware_thermal"), "partial": (NONE_FAILS["Partial"](PLAIN), "ended early"),
     "driver": (NONE_FAILS["OtherKey"](PLAIN), "its driver is 590.10, theirs 580.95.05"),
     "host": (NONE_FAILS["HostBound"](PLAIN), "bf16: HostBound"),

@@ -100,6 +100,14 @@ def test_the_whole_text_is_the_golden_one() -> None:
     assert_golden("metrics.txt", text.decode())
 
 
+def test_a_gpu_is_named_by_a_fail_alone() -> None:
+    for verdict, gpus in (("Fail", ["3"]), ("Inconclusive", [])):
+        status = report_status([recipe_row("bf16")])
+        status["acceptance"] = acceptance(verdict=verdict, checks=["bf16 node -6.25 4.1 3 Fail"])
+        body = body_of([report_object(status=status)])
+        assert [*values(body, "precision_node_failing_gpu_info", "gpu")] == gpus
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize("promtool", PROMTOOLS)
 def test_promtool_finds_nothing_wrong_with_the_golden_text(promtool: str) -> None:

@@ -185,14 +185,18 @@ async def test_a_slow_gpu_fails_after_two_runs_and_its_repaired_node_passes_on_i
 
 
 async def test_runs_of_an_earlier_boot_hide_no_fault_of_another_gpu() -> None:
-    world, row = World(EIGHT()), sound(13).recipes[0]
-    rates = (row.training or Training()).tokens_per_second_by_gpu
+    world, rates = World(EIGHT()), (sound(13).recipes[0].training or Training()).tokens_per_second_by_gpu
     assert (await world.measure(lambda seed: sound(seed, gpu_off=-3), 1))["verdict"] == "Fail"
     world.boot("boot-2")
     moved = {gpu: rates[gpu] * factor for gpu, factor in zip(gpu_names(NODE), (1.04, 0.96), strict=False)}
-    training = (row.training or Training()).model_copy(update={"tokens_per_second_by_gpu": {**rates, **moved}})
-    other = sound(13, recipes=(row.model_copy(update={"training": training}),))
+    other = golden_nodes.with_training(sound(13), tokens_per_second_by_gpu={**rates, **moved})
     assert ((failed := await world.measure(lambda _: other, 1))["verdict"], failed["made"]) == ("Fail", 2)
+    world.boot("boot-3")
+    odd = {**rates, **moved, gpu_names(NODE)[5]: 0.8 * rates[gpu_names(NODE)[5]]}
+    once = golden_nodes.changed(golden_nodes.with_training(sound(14), tokens_per_second_by_gpu=odd), "n50-5", "new")
+    failed = await world.measure(lambda _: once, 1)
+    accused = [it.gpu for it in ReportAcceptance.model_validate(failed).failing]
+    assert (failed["made"], accused) == (1, [gpu_names(NODE)[1]]), "a GPU in its only run is in doubt"
 
 
 SPLIT = golden_draft().model_copy(update={"split": {"zone": "b"}})
@@ -322,6 +326,7 @@ ODD = {
     "Throttled": hot(IT),
     "Partial: without GPUs": NONE_FAILS["Partial"](IT.model_copy(update={"gpus": (), "recipes": ()})),
     "OtherKey": upgraded("ffff")(12),
+    "OtherKey: power limits": golden_nodes.capped(IT),
     "OtherLayers": sound(12, recipes=(IT.recipes[0].model_copy(update={"last_layers_bf16": 5}),)),
     "SubjectChanged": sound(12, gpus=7),
     "NotMeasured": measured_node(NODE, 1, day=2, off=500.0),
@@ -600,7 +605,8 @@ def test_a_reference_has_drifted_where_the_last_8_to_20_nodes_lie_far_off(
     judged = verdict | {"runs": {"run": f"r {ended}"}}
     hotter = judged | {"checks": ["bf16 reference -7 4.5 -"]}
     row = {"recipe": "bf16", "availability": "ok", "verdict": "verified", "throttledShare": "0.2"}
-    statuses = [ReportStatus.model_validate({"acceptance": judged, "results": [row | {"recipe": "mxfp8"}]})] * nodes
+    statuses = [ReportStatus.model_validate({"acceptance": judged | {"checks": []}})] * 20  # of another driver
+    statuses += [ReportStatus.model_validate({"acceptance": judged, "results": [row | {"recipe": "mxfp8"}]})] * nodes
     statuses += [ReportStatus.model_validate({"acceptance": hotter, "results": [row]})] * 20
     reports = Filed({str(at): report(f"n{at}", status=status) for at, status in enumerate(statuses)})
     seen = observed([], references={("ml", "h100-jan"): ("0" * 64, reference)})

@@ -73,6 +73,13 @@ def hot(base: wire.MeasurementResult, share_of_time: float = 0.2) -> wire.Measur
     return with_rows(base, throttled=wire.ThrottleShare(reason="hardware_thermal", share=share_of_time))
 
 
+def capped(base: wire.MeasurementResult) -> wire.MeasurementResult:
+    """The same result, with a power limit of its first GPU that was moved to its second one."""
+    limits = zip(base.gpus, (600, 800, *[700] * len(base.gpus)), strict=False)
+    gpus = tuple(gpu.model_copy(update={"enforced_limit_watts": watts}) for gpu, watts in limits)
+    return base.model_copy(update={"gpus": gpus})
+
+
 def with_verdict(base: wire.MeasurementResult, verdict: str) -> wire.MeasurementResult:
     """The same result, whose kernels say something else of the precision."""
     return with_rows(base, verification=base.recipes[0].verification.model_copy(update={"verdict": verdict}))

@@ -243,14 +243,12 @@ class Call:
         health = preflight.read_health(self.uuids or gpus) if self.uuids or nvml.read().gpus else ()
         if ill := [it.reason for it in preflight.findings(health) if it.exit == exits.GPU_UNHEALTHY]:
             return self._unhealthy(" ".join(ill))
-        look = look_at(measured, self.reference, self.simulated)
+        look, golden = look_at(measured, self.reference, self.simulated), self.reference.recipes
         hot = any((gpu.clock_reasons or 0) & throttle.MARKING_BITS for gpu in health)
         other = {*gpus} != {*(self.uuids or gpus)}
-        odd = {
-            r for r, of in look.speeds.items() if other or {*of} != {*gpus} or self.reference.recipes[r].is_beyond(of)
-        }
-        troubles = dict.fromkeys(odd, "NotMeasured") | dict(look.troubles)
-        marked = dict.fromkeys(self.reference.recipes if hot else (), throttle.MARKING_SHARE) | {**look.throttled}
+        odd = {r: other or {*of} != {*gpus} or golden[r].is_beyond(of) for r, of in look.speeds.items()}
+        troubles = {r: "NotMeasured" for r, is_odd in odd.items() if is_odd} | dict(look.troubles)
+        marked = dict.fromkeys(golden if hot else (), throttle.MARKING_SHARE) | {**look.throttled}
         return replace(look, throttled=marked, troubles=troubles)
 
     def _run(self, number: int) -> MeasurementResult | Verdict:

@@ -144,7 +144,8 @@ def _unsound(result: MeasurementResult, simulated: bool) -> str:
         return f"its figures are {'simulated' if result.simulated else result.provenance}, not measured"
     if result.partial:
         return f"its run ended early: {result.partial.reason}"
-    return next((f"throttled: {row.throttled.reason}" for row in result.recipes if row.throttled), "")
+    differ = "the power limits of its GPUs differ" * result.limits_differ
+    return next((f"throttled: {row.throttled.reason}" for row in result.recipes if row.throttled), differ)
 
 
 def _kinds(

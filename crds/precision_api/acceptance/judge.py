@@ -15,8 +15,7 @@ from precision_api.facts.recipes import Recipe
 
 FALSE_FAIL, FALSE_PASS, PLAIN_DOUBT = 3.1e-5, 0.005, 0.025
 USUAL_DETECT, MOST_DETECT = 8.0, 16.26  # 15 %
-LEAST_GOLDEN = 8
-"""Nodes of a reference without which its check fails nobody, and that ran twice without which change is not judged."""
+LEAST_GOLDEN = 8  # nodes of a reference: fewer fail no other, fewer that ran twice judge no change
 MOST_RUNS, RUNS_TO_FAIL, LEAST_GPUS, LEAST_DRIFT = 3, 2, 3, 0.7
 WORST_FIRST: tuple[Outcome, ...] = ("Fail", "Inconclusive", "Pass")
 Firsts = Mapping[str, Speeds]
@@ -38,10 +37,8 @@ def limits(golden: Golden, check: Check, recipes: int, detect: float | None = No
     scale *= math.sqrt(1 + 1 / n) if check == "reference" else 1
     sure, fail = (t_quantile(freedom, tail) * scale for tail in (FALSE_PASS, chance / recipes))
     least, clear = t_quantile(freedom, PLAIN_DOUBT / looks / recipes) * scale + sure, fail + sure
-    wanted = min(clear, max(USUAL_DETECT, least)) if detect is None else detect
-    if not least <= wanted <= MOST_DETECT:
-        return None
-    return Limits(max(fail, wanted - sure), wanted - sure, wanted, least, clear)
+    asked = min(clear, max(USUAL_DETECT, least)) if detect is None else detect
+    return Limits(max(fail, asked - sure), asked - sure, asked, least, clear) if least <= asked <= MOST_DETECT else None
 
 
 def drifted(golden: Golden, shift: float, nodes: int = 20) -> bool:
@@ -78,7 +75,8 @@ def judge(
     rows.sort(key=lambda row: (WORST_FIRST.index(row.outcome), row.off / row.limits.fail))
     failing = {row.recipe for row in rows if row.outcome == "Fail"}
     if sure := {recipe for recipe in failing if counts[recipe] >= RUNS_TO_FAIL}:
-        return Verdict("Fail", "Throttled" if sure <= hot else "TooSlow", tuple(rows))
+        once = {(row.recipe, row.gpu) for row in rows if row.recipe not in sure}
+        return Verdict("Fail", "Throttled" if sure <= hot else "TooSlow", tuple(rows)).doubting(once)
     doubts += [row.reason for row in rows if row.reason] + ["Throttled"] * bool(hot and not failing)
     grey = any(row.outcome == "Inconclusive" and not row.reason for row in rows)
     if not doubts and not failing and not grey:
@@ -115,6 +113,8 @@ def _rows(
                 outcome, reason = "Inconclusive", "ReferenceDrifted"
             elif check == "reference" and outcome == "Fail" and golden.nodes < LEAST_GOLDEN:
                 outcome, reason = "Inconclusive", "FewGoldenNodes"
+            elif check == "node" and outcome == "Fail" and golden.gpus == LEAST_GPUS:
+                outcome = "Inconclusive"  # a fast one of three is half of what the others are compared with
             elif check == "node" and outcome == "Inconclusive" and gpu in changes:
                 outcome = "Pass"  # what has a baseline needs the change's Pass instead
             yield Row(check, recipe, gpu, off, bounds, outcome, reason)

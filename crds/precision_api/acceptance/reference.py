@@ -111,7 +111,7 @@ def trouble_of(row: RecipeResult | None, kernels: Verdict, layers: int | None, d
 def look_at(result: MeasurementResult, reference: Reference, simulated: bool = False) -> Look:
     """A result as the decision reads it. `simulated`: whether figures count that nobody measured."""
     measured = result.provenance == "measured" and not result.simulated
-    general = "Partial" if result.partial else "OtherKey" if key_of(result) != reference.peers else ""
+    general = "Partial" if result.partial else "OtherKey" * (result.limits_differ or key_of(result) != reference.peers)
     if not simulated and not (measured and reference.provenance == "measured"):
         general = "Simulated"
     rows = {row.recipe: row for row in result.recipes}

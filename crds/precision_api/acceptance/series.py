@@ -5,7 +5,7 @@ from itertools import chain
 from statistics import fmean, median
 from types import MappingProxyType
 
-from precision_api.acceptance.judge import MOST_RUNS
+from precision_api.acceptance.judge import MOST_RUNS, RUNS_TO_FAIL
 from precision_api.acceptance.values import Look, Speeds, Verdict
 from precision_api.facts.recipes import Recipe
 
@@ -58,6 +58,8 @@ def judged(
     speeds = {recipe: of for recipe, of in means(windows, gpus).items() if recipe not in troubles}
     look = Look(speeds, troubles, _hot(windows, gpus))
     failing = [(row.recipe, row.gpu) for row in decide([look]).rows if row.outcome == "Fail"]
-    least = [min(len(windows[recipe, it]) for it in ([gpu] if gpu else gpus)) for recipe, gpu in failing]
-    count = max(least or [min((len(windows[recipe, gpu]) for recipe in speeds for gpu in gpus), default=0)])
-    return decide([look] * max(count, 1)), count
+    counts = {of: min(len(windows[of[0], it]) for it in ([of[1]] if of[1] else gpus)) for of in failing}
+    all_of = min((len(windows[recipe, gpu]) for recipe in speeds for gpu in gpus), default=0)
+    verdict = decide([look] * max(count := max(counts.values(), default=all_of), 1))
+    once = {of for of, runs in counts.items() if runs < RUNS_TO_FAIL}
+    return verdict.doubting(once) if verdict.outcome == "Fail" else verdict, count

@@ -1,8 +1,8 @@
 """What a decision is made of: what a reference knows, what a run showed, and what follows. Plain frozen values."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -132,3 +132,10 @@ class Verdict:
     reason: str
     rows: tuple[Row, ...] = ()
     again: bool = False
+
+    def doubting(self, once: Collection[tuple[Recipe, str]]) -> "Verdict":
+        """With what fails by one run, by recipe and GPU, in doubt and behind the others that fail."""
+        fails = [row for row in self.rows if row.outcome == "Fail"]
+        doubts = [replace(row, outcome="Inconclusive") for row in fails if (row.recipe, row.gpu) in once]
+        sure = [row for row in fails if (row.recipe, row.gpu) not in once]
+        return replace(self, rows=(*sure, *doubts, *self.rows[len(fails) :]))

@@ -22,7 +22,7 @@ class PeerKey(NamedTuple):
     product: str = ""
     gpus: str = ""
     limit_watts: str = ""
-    """Enforced, of all GPUs together, as reports have them: a GPU limited more than its node's others is slower."""
+    """Enforced, of all GPUs together."""
     driver: str = ""
     software: str = ""
     """A hash over versions, our own aside."""

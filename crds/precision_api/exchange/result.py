@@ -602,6 +602,12 @@ class MeasurementResult(Record):
         present = [limit for limit in limits if limit is not None]
         return round(sum(present)) if present and len(present) == len(limits) else None
 
+    @property
+    def limits_differ(self) -> bool:
+        """Whether enforced limits of its GPUs lie over 1 % apart: a GPU can't be compared with the others then."""
+        limits = [gpu.enforced_limit_watts for gpu in self.gpus if gpu.enforced_limit_watts]
+        return max(limits, default=0) > 1.01 * min(limits, default=0)
+
     @model_validator(mode="after")
     def _honest(self) -> "MeasurementResult":
         if self.simulated and self.provenance != "simulated":

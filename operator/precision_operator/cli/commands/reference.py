@@ -135,7 +135,7 @@ async def _drafted(
         fail(f"name the profile whose results count with --profile (namespace {place} has {names})")
     owner = profile_named(fleet, name or fleet.profiles[0].name)
     reports = of_profile(fleet.reports, owner)
-    if unknown := sorted(out.keys() - {report.node_name for report in reports}):
+    if unknown := sorted(out.keys() - {report.node_name for report in reports} - {*(old.nodes if old else ())}):
         fail(f"--except {unknown[0]}: profile {owner.name} has no report of it")
     verdicts = {report.node_name: report.status.acceptance for report in reports if report.status}
     out = {n: f"it failed: {it.reason}" for n, it in verdicts.items() if it and it.verdict == "Fail"} | dict(out)

@@ -71,9 +71,9 @@ def _drift(reference: Reference, sha256: str, reports: Filed, now: datetime) -> 
     young, shifts, alike = format_time(now - DRIFT_TIME), list[float](), dict[Recipe, float]()
     for recipe, golden in reference.recipes.items():
         newest = takewhile(lambda row: row[0] > young, reports.judged)
-        judged = (row for row in newest if row[1].reference and row[1].reference.sha256 == sha256)
-        last = islice((row for row in judged if recipe not in row[2].throttled), DRIFT_NODES)
-        worst = [{c.check: c for c in reversed(v.worst) if c.recipe == recipe} for _, v, _ in last]
+        judged = ((v, of.throttled) for _, v, of in newest if v.reference and v.reference.sha256 == sha256)
+        cool = ({c.check: c for c in reversed(v.worst) if c.recipe == recipe and recipe not in of} for v, of in judged)
+        worst = [*islice(filter(None, cool), DRIFT_NODES)]
         offs = [of["reference"].off for of in worst if "reference" in of]
         if len(offs) >= LEAST_GOLDEN and drifted(golden, logs(median(offs)), len(offs)):
             shifts.append(median(offs))

@@ -58,6 +58,7 @@ _WORDS = {
     "NotMeasured": "it has no figure of each GPU",
     "Fallback": "its kernels fell back to another precision",
     "Unverified": "nothing proves that its kernels computed in the precision",
+    "OtherKey": "its labels, or its GPUs' power limits, are not those of reference {name}",
     "OtherLayers": "it kept other last layers in BF16 than reference {name}",
     "OtherDepth": "another number of layers ran, or a second depth contradicts the figure",
     "HostBound": "its host, not its GPUs, was slow: give the agent more CPU, or look what else runs there",
@@ -108,7 +109,7 @@ def with_result(status: ReportStatus, result: MeasurementResult | None, terms: T
         ran, speeds = f"{row.verification.verdict}/{row.last_layers_bf16}", speeds_of(row, result)
         like = golden.get(row.recipe) if key.startswith(ours) else None
         why = trouble_of(row, row.verification.verdict, row.last_layers_bf16, like.layers_measured if like else None)
-        why = why or ("" if row.verification.verdict in JUDGED else "Unverified")
+        why = why or "OtherKey" * result.limits_differ or ("" if row.verification.verdict in JUDGED else "Unverified")
         why = why or ("NotMeasured" if (like and like.is_beyond(speeds)) or speeds.keys() != {*gpus} else "")
         kernels |= {} if why or ran == PLAIN else {row.recipe: ran}
         troubles[row.recipe] = why
@@ -118,7 +119,8 @@ def with_result(status: ReportStatus, result: MeasurementResult | None, terms: T
             new[name] = [*mine.get(name, ()), Kept(1, now, heat, tuple(rates))]
     kept = {key: mine | new} | dict(sorted(kept.items(), key=lambda of: not of[0].startswith(ours)))
     most = MOST_BYTES * max(1, len(gpus) * len(result.recipes) / 32)
-    if not _has_room(terms, kept, gpus, runs.number, lambda: _is_short(_lines(kept, now, gpus), most)):
+    if not _has_room(terms, kept, gpus, runs.number, lambda: len(of := _lines(kept, now, gpus)) <= MOST_KEYS
+                     and len("".join(of)) <= most):  # fmt: skip
         kept[key], lost = mine, (f"{LOST}{now}",)
     lines = _lines(kept, now, gpus) + lost
     changes = {"kernels": kernels, "troubles": {recipe: why for recipe, why in troubles.items() if why}}
@@ -147,8 +149,7 @@ def decided(terms: Terms, status: ReportStatus, facts: NodeFacts, now: datetime)
     gpus = list(old.subject.gpus if old.subject else ())
     verdict = Verdict("Inconclusive", terms.problem or ("SubjectChanged" if changed else "NotMeasured"))
     number, kept, troubles = old.runs.number if old.runs else 0, _kept(old.runs, old.subject), dict[Recipe, str]()
-    general = _general(terms, status, facts) or "RunsLost" * (kept is None)
-    both = list[Verdict]()
+    general, both = _general(terms, status, facts) or "RunsLost" * (kept is None), list[Verdict]()
     for newest in (0, number):  # earlier runs hide no new fault
         windows = _windows(terms, kept or {}, gpus, newest)
         troubles = _troubles(terms, old, means(windows, gpus), general)
@@ -209,11 +210,8 @@ def _windows(terms: Terms, kept: Lines, gpus: Iterable[str], newest: int = 0) ->
             continue
         here = [names.get(it, it) for it in wrap(ids, DIGITS)]
         for recipe, golden in reference.recipes.items():
-            rows = [
-                row
-                for row in of.get(_name(recipe, f"{golden.kernels}/{golden.last_layers_bf16}"), [])
-                for _ in range(row.number)
-            ][-newest:]
+            kept_rows = of.get(_name(recipe, f"{golden.kernels}/{golden.last_layers_bf16}"), ())
+            rows = [row for row in kept_rows for _ in range(row.number)][-newest:]
             for at, run in enumerate(rows, -len(rows)):
                 speeds, heat = runs.setdefault((run.at, place, at), ({}, {}))
                 speeds[recipe] = dict(zip(here, run.rates, strict=True))
@@ -226,7 +224,6 @@ def _windows(terms: Terms, kept: Lines, gpus: Iterable[str], newest: int = 0) ->
 def _has_room(terms: Terms, kept: Lines, gpus: Sequence[str], number: int, is_short: Callable[[], bool]) -> bool:
     """Whether it has, once what bears on no decision by the reference is gone: other keys' lines, then runs that don't
     count; and once runs that count together, or alike ones without a reference, are one."""
-
     ours = _key(terms.reference.peers, terms.reference.provenance) if terms.reference else ""
 
     def counted() -> dict[Any, Sequence[float]]:
@@ -257,10 +254,6 @@ def _has_room(terms: Terms, kept: Lines, gpus: Sequence[str], number: int, is_sh
         if not (same if is_judged else width > 1 and _apart(*part) <= ALIKE):
             of[name] = rows
     return is_short()
-
-
-def _is_short(lines: Sequence[str], most: float) -> bool:
-    return len(lines) <= MOST_KEYS and len("".join(lines)) <= most
 
 
 def _apart(before: Kept, after: Kept) -> float:
@@ -305,17 +298,11 @@ def _read(text: str, now: int, gpus: int) -> Kept:
 
 
 def _lines(kept: Lines, now: int, gpus: Iterable[str]) -> tuple[str, ...]:
-    usual = f"/{_ids(gpus)}"
-    return tuple(
-        " ".join(
-            [
-                f"{key.removesuffix(usual)}@{now}",
-                *(f"{name}={';'.join(_text(it, now) for it in rows)}" for name, rows in of.items() if rows),
-            ]
-        )
-        for key, of in kept.items()
-        if any(of.values())
-    )
+    usual, lines = f"/{_ids(gpus)}", list[str]()
+    for key, of in kept.items():
+        named = [f"{name}={';'.join(_text(it, now) for it in rows)}" for name, rows in of.items() if rows]
+        lines += [" ".join([f"{key.removesuffix(usual)}@{now}", *named])] if named else []
+    return tuple(lines)
 
 
 def _text(row: Kept, now: int) -> str:
@@ -373,7 +360,7 @@ def _words(terms: Terms, status: ReportStatus, verdict: Verdict, which: str, gpu
     if verdict.reason == "SubjectChanged":
         said = f"since it was measured {changed}: kubectl precision rerun NODE"
     if verdict.reason == "OtherKey" and terms.reference is not None:
-        said = _differs(status, terms.reference) or f"its labels are not those of reference {name}"
+        said = _differs(status, terms.reference) or said
     if verdict.reason in {*UNHEALTHY.values(), "GPUUnhealthy"}:
         before = old.message if (old := status.acceptance) and old.reason == verdict.reason else ""
         said = verdicts.refused(status.attempt) or before

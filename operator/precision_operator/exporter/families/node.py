@@ -103,7 +103,7 @@ def _worst_check(figure: Callable[[AcceptanceCheck], float | None]) -> NodeRows:
 
 
 def _failing_gpu(result: Reading) -> Iterator[SampleRow]:
-    failing = result.acceptance.failing if result.acceptance else ()
+    failing = result.acceptance.failing if result.acceptance and result.acceptance.verdict == "Fail" else ()
     for check in [check for check in failing if check.gpu][:1]:
         yield ("" if check.number is None else str(check.number), check.gpu or "", check.pci or ""), 1.0
 
