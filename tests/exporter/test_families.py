@@ -164,7 +164,6 @@ def test_each_row_has_one_value_for_each_label() -> None:
     campaign = read_profile(profile_object())
     result = read_report(report_object(status=report_status(MIXED)), "w")
     plan = read_plan(plan_object())
-    assert campaign
     assert result
     assert plan
     (pool,) = pools([*filter(None, (read_report(report_object(f"n{number}"), "w") for number in range(5)))])

@@ -87,6 +87,7 @@ def test_each_node_is_counted_once_by_whether_it_has_the_result_that_is_asked_fo
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_no_metrics_level_leaves_it_out_and_without_a_node_there_is_none(level: Level) -> None:
+def test_no_metrics_level_leaves_it_out_and_without_a_profile_there_is_none(level: Level) -> None:
     assert states(asking("nightly", 2), *measured("nightly", 1), level=level)["missing"] == 1
-    assert states(asking("nightly", 0), level=level) == {}
+    assert states(asking("nightly", 0, skipped=2), level=level) == dict.fromkeys(("current", "old", "missing"), 0)
+    assert states(level=level) == {}

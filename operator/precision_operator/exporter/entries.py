@@ -94,7 +94,7 @@ def profile_entry(raw: Raw, selection: Selection) -> Entry:
     entry = replace(entry, key=(entry.namespace, entry.name), percent=slow_node_percent(raw))
     try:
         campaign = read_profile(raw)
-        return replace(entry, campaign=campaign, **_shown(PROFILE_FAMILIES, campaign, selection)) if campaign else entry
+        return replace(entry, campaign=campaign, **_shown(PROFILE_FAMILIES, campaign, selection))
     except ValueError as error:
         return replace(entry, problem=_one_line(error))
 

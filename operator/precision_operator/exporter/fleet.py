@@ -24,8 +24,9 @@ FleetState = Literal["current", "old", "missing"]
 
 @dataclass(frozen=True)
 class FleetNodes:
-    """The nodes that profiles can measure."""
+    """The nodes that so many profiles can measure."""
 
+    profiles: int
     eligible: int
     results_until: tuple[float, ...]
     """Of each node with a result, ascending: until when (seconds since 1970) it is young enough; inf where any age
@@ -54,7 +55,7 @@ def fleet_nodes(reports: Iterable[Entry], profiles: Iterable[Entry]) -> FleetNod
         limit = asked is not None, finished_seconds(result) + age if result.holds else -math.inf
         until[result.node] = max(limit, until.get(result.node, limit))
         targets.setdefault(result.node, set()).add(campaign.target)
-    return FleetNodes(_eligible(by_key.values(), targets), tuple(sorted(limit for _, limit in until.values())))
+    return FleetNodes(len(by_key), _eligible(by_key.values(), targets), tuple(sorted(it[1] for it in until.values())))
 
 
 def _eligible(campaigns: Collection[ProfileProgress], targets: Mapping[str, set[frozenset[str]]]) -> int:

@@ -88,14 +88,11 @@ def _workload_of(run: ReportRun | None, workload: str) -> str:
     return (run.workload if run else None) or workload or (run.workload_hash if run else "")
 
 
-def read_profile(raw: Raw) -> ProfileProgress | None:
-    """The progress in a PrecisionProfile, None before the operator's first word; raises ValueError if unreadable."""
+def read_profile(raw: Raw) -> ProfileProgress:
+    """The progress in a PrecisionProfile, Pending before the operator's first word; raises ValueError if unreadable."""
     namespace, name = text(raw, "metadata", "namespace"), text(raw, "metadata", "name")
-    if not raw.get("status"):
-        return None
-    return ProfileProgress(
-        namespace, name, ProfileStatus.model_validate(raw["status"]), refresh_seconds(raw), conditions(raw)
-    )
+    status = ProfileStatus.model_validate(raw.get("status") or {"phase": "Pending", "nodes": {}})
+    return ProfileProgress(namespace, name, status, refresh_seconds(raw), conditions(raw))
 
 
 def owner(raw: Raw) -> tuple[str, str, str]:

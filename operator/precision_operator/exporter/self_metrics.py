@@ -103,7 +103,7 @@ class OwnMetrics:
         for families, part in (("detail", PLAIN), ("node", NONE)):
             self._left_out.labels(families).set(body.served.nodes(part))
         self._fleet.clear()
-        for node_state in get_args(FleetState) if body.fleet_nodes.eligible else ():
+        for node_state in get_args(FleetState) if body.fleet_nodes.profiles else ():
             self._fleet.labels(node_state).set_function(partial(body.fleet_nodes.count, node_state))
         for plural, count in body.unreadable.items():
             self._unreadable[plural].set(count)
