@@ -101,7 +101,7 @@ def series_of(nodes: int, days: int, faults: list[Fault], rng: random.Random) ->
                 ["0.8" if day in hot else "1" for day in range(days)],
             ),
             (f'precision_pool_nodes{{{of_pool},phase="fresh"}}', [count] * days),
-            (f'precision_pool_data_nodes{{{of_pool},data="measured"}}', [count] * days),
+            (f'precision_pool_info{{{of_pool},nodes_of="ml/nightly"}}', ["1"] * days),
             (f'precision_pool_driver_nodes{{{of_pool},driver="580"}}', [count] * days),
         ]
         for node in range(nodes // POOLS):

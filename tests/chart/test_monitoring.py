@@ -84,8 +84,8 @@ def test_each_threshold_of_an_alert_can_be_another_one_and_only_there(helm: Helm
     chosen = {name: {"threshold": 0.123} for name in THRESHOLDS}
     before, after = by_name(helm), by_name(helm, alerts=chosen)
     changed = {name for name in before if before[name]["expr"] != after[name]["expr"]}
-    assert changed == {*chosen, "throttled", "precision:pool_degraded"}
-    assert re.search(r" > 0\.123 unless ", after["throttled"]["expr"]), "no lower one is counted among many nodes"
+    assert changed == {*chosen, "precision:node_story", "precision:pool_degraded"}
+    assert " > 0.123 unless " in after["precision:node_story"]["expr"], "no lower one is counted among many nodes"
     assert re.search(r" < bool 0\.123\)$", after["precision:pool_degraded"]["expr"])
     for name in chosen:
         assert re.search(r"[<>+] 0\.123( |\)|$)", after[name]["expr"])
@@ -146,7 +146,7 @@ def test_a_ruler_of_many_clusters_reads_what_is_selected_keeps_more_labels_and_k
 
 def test_a_selector_stands_in_every_rule_as_it_is(helm: Helm) -> None:
     selector = 'cluster="eu", job=~"a$1|b$"'
-    before, after = by_name(helm, keepLabels=["dc"]), by_name(helm, keepLabels=["dc"], selector=selector)
+    before, after = by_name(helm, keepLabels=["dc"]), by_name(helm, keepLabels=["dc"], selector=f"{selector}, ")
     taken_out = {name: after[name]["expr"].replace(f"{{{selector}}}", "") for name in after}
     assert {name: expr.replace(f"{selector}, ", "") for name, expr in taken_out.items()} == {
         name: rule["expr"] for name, rule in before.items()
@@ -186,6 +186,11 @@ def test_an_alert_that_is_left_out_silences_no_other_one(helm: Helm, tmp_path: P
         ],
     }
     code, said = check(binaries(["promtool"])["promtool"], tmp_path, [test], rule_text=json.dumps({"groups": left}))
+    assert code == 0, said
+    seldom = groups(helm, CHART, alerts={"PrecisionThrottledInProfile": {"threshold": 0.5}})
+    (hot,) = (case for case in CASES if case.cluster == "cooling that fails on ever more nodes")
+    test |= {"input_series": hot.input_series(), "promql_expr_test": hot.looks()}
+    code, said = check(binaries(["promtool"])["promtool"], tmp_path, [test], rule_text=json.dumps({"groups": seldom}))
     assert code == 0, said
 
 

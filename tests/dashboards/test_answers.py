@@ -18,7 +18,11 @@ from tests.monitoring.story import HOUR, Node
 from tests.support.exposition import store_of
 from tests.support.report_objects import profile_object
 
-FIRST = {panel.title: chosen(panel.queries[0].expr, DASHBOARD) for panel in DASHBOARD.panels[:6]}
+FIRST, OF_ONE = (
+    {panel.title: chosen(panel.queries[0].expr, DASHBOARD, **choices) for panel in DASHBOARD.panels[:6]}
+    for choices in ({}, {"namespace": "ml", "profile": "nightly", "pool": "NVIDIA-GB200"})
+)
+"""Their queries of all profiles, and of one of its pools."""
 NODES = [Node(f"n{number}", rate=1 + number / 1000) for number in range(24)]
 RESULTS, WAITING = "Nodes with a current result", "What the others wait for"
 FINE = {RESULTS: 1.0, WAITING: None, "Degraded pools": 0.0, "Slow nodes": 0.0, "Silent fallbacks": 0.0}
@@ -46,9 +50,12 @@ STATES: Mapping[str, tuple[bytes, Mapping[str, Any]]] = {
         FINE | {RESULTS: 0.5, WAITING: {f'{{{OF}, reason="MaxConcurrentReached"}}': 12}},
     ),
     "half is skipped": (fleet(NODES[:12], skipped=12, UntoleratedTaint=12), FINE | {WAITING: {TAINT: 12}}),
-    "all are skipped": (fleet([], skipped=24, UntoleratedTaint=24), dict.fromkeys(FINE) | {WAITING: {TAINT: 24}}),
+    "all are skipped": (
+        fleet([], skipped=24, UntoleratedTaint=24),
+        dict.fromkeys(FINE) | {RESULTS: 0.0, WAITING: {TAINT: 24}},
+    ),
     "there is no profile": (b"", dict.fromkeys(FINE)),
-    "no node matches": (fleet([], skipped=24), dict.fromkeys(FINE)),
+    "no node matches": (fleet([], skipped=24), dict.fromkeys(FINE) | {RESULTS: 0.0}),
     "one pool is slow": (fleet(SLOWER), FINE | {"Degraded pools": 1.0}),
     "one node is slow": (fleet([*NODES[:23], replace(NODES[23], rate=0.8)]), FINE | {"Slow nodes": 1.0}),
     "nothing can start": (
@@ -69,12 +76,9 @@ def test_a_planted_state_is_a_number_or_a_row_of_the_first_six_panels(state: str
     text = rule_file.text() + "".join(FIRST.values())
     series = input_series([WELL if answers[RESULTS] else after, after], 20, rule_text=text)
     queries = [
-        {
-            "expr": FIRST[title],
-            "eval_time": "38m",
-            "exp_samples": [{"labels": of, "value": n} for of, n in rows(answer)],
-        }
+        {"expr": expr[title], "eval_time": "38m", "exp_samples": [{"labels": of, "value": n} for of, n in rows(answer)]}
         for title, answer in answers.items()
+        for expr in (FIRST, OF_ONE)
     ]
     assert len(FIRST) == 6
     texts = [panel.absent for panel in DASHBOARD.panels[:6] if panel.title in (RESULTS, WAITING)]

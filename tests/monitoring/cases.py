@@ -19,27 +19,27 @@ ALIKE = 'workload_hash="h1",scope="all",data="measured"'
 LEVEL = f"precision_pool_training_level_tokens_per_second{{{RECIPE},{ALIKE}}}"
 POOL_INFO = f'precision_pool_info{{{POOL},nodes_of="ml/nightly"}}'
 ALIVE = {
-    "precision_exporter_build_info": "1x100000",
-    "precision_exporter_shards": "1x100000",
-    'precision_exporter_shard_series{index="0"}': "100x100000",
-    "precision_operator_leader": "1x100000",
+    "precision_exporter_build_info": "1x2000",
+    "precision_exporter_shards": "1x2000",
+    'precision_exporter_shard_series{index="0"}': "100x2000",
+    "precision_operator_leader": "1x2000",
+    POOL_INFO: "1x2000",
 }
-"""Programs that are well: without them their alerts would stand in every case."""
+"""Programs that are well, and a pool: without them their alerts would stand in every case, and none of its nodes."""
 MEASURED = {f"precision_node_last_success_timestamp_seconds{{{N1}}}": "0x1000"}
 """A node with a result."""
 
 OF_PROFILE = {"profile_namespace": "ml", "profile": "nightly"}
 IN_POOL = {**OF_PROFILE, "pool": "gb200"}
-NODE = {**IN_POOL, "node": "n1"}
 HARDWARE = {"pool": "gb200", "nodes_of": "ml/nightly"}
-HOST = {"pool": "gb200", "node": "n1"}
+HOST = {**HARDWARE, "node": "n1"}
 """Of alerts that stand for all profiles."""
 INSTALLED = {"namespace": TARGET["namespace"]}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One world. `alert` fires at the minutes `fires`, with these `labels`; at the minutes `quiet` nothing does.
+    """One world. Its `alert` fires at the minutes `fires`, with these `labels`; at the minutes `quiet` nothing does.
 
     `summary` is what it says in the last minute of `fires`.
     """
@@ -60,9 +60,14 @@ class Case:
     """Another alert that fires with it, by its name and labels."""
 
     @property
+    def alertname(self) -> str:
+        """The alert's full name."""
+        return f"Precision{self.alert}"
+
+    @property
     def cluster(self) -> str:
         """What its series say, so that the cases do not mix."""
-        return self.name or self.alert
+        return self.name or self.alertname
 
     def input_series(self) -> list[dict[str, str]]:
         given = {**self.alive, **self.series}
@@ -80,8 +85,8 @@ class Case:
 
     def words(self, **annotations: str) -> dict[str, Any]:
         """promtool's test of this world alone: the one alert with all its labels and its summary."""
-        (alert,) = (row for row in ALERTS if row.name == self.alert)
-        texts = {"summary": self.summary, "threshold": THRESHOLDS.get(self.alert), **annotations}
+        (alert,) = (row for row in ALERTS if row.name == self.alertname)
+        texts = {"summary": self.summary, "threshold": THRESHOLDS.get(alert.name), **annotations}
         fired = {
             "exp_labels": {"severity": alert.severity, "owner": alert.owner, "cluster": self.cluster, **self.labels},
             "exp_annotations": {name: words for name, words in texts.items() if words},
@@ -89,14 +94,14 @@ class Case:
         return {
             "interval": f"{self.step}m",
             "input_series": self.input_series(),
-            "alert_rule_test": [{"eval_time": f"{self.fires[-1]}m", "alertname": self.alert, "exp_alerts": [fired]}],
+            "alert_rule_test": [{"eval_time": f"{self.fires[-1]}m", "alertname": alert.name, "exp_alerts": [fired]}],
         }
 
     def looks(self) -> list[dict[str, Any]]:
         """promtool's tests of what fires in this cluster."""
         alert, beside = (
             {"cluster": self.cluster} | {label: labels[label] for label in labels.keys() & NAMED.split(", ")}
-            for labels in ({"alertname": self.alert, **self.labels}, self.beside)
+            for labels in ({"alertname": self.alertname, **self.labels}, self.beside)
         )
         expected = [alert | {"node": node} for node in self.each_of] or [alert]
         expected += [beside] if self.beside else []
@@ -128,4 +133,4 @@ def of_node(family: str, labels: str = "") -> str:
 
 def medians(values: str, of: str = "24x500") -> dict[str, str]:
     """A pool's level, and how many nodes there are."""
-    return {LEVEL: values, f'precision_pool_nodes{{{POOL},phase="fresh"}}': of, POOL_INFO: "1x500"}
+    return {LEVEL: values, f'precision_pool_nodes{{{POOL},phase="fresh"}}': of}

@@ -67,7 +67,7 @@ TAKEN_BACK: tuple[tuple[str, str, Edit, str], ...] = (
     ("14", "PrecisionCampaignStuck", (r"$", HELD), "one node that is held excuses no other"),
     ("15", "PrecisionStopUnreadable", GONE, "PrecisionStopUnreadable"),
     ("15", "PrecisionLossDiverged", GONE, "PrecisionLossDiverged"),
-    ("15", "PrecisionReconcileErrors", (r" or sum by .*$", ""), "faults"),
+    ("15", "PrecisionReconcileErrors", (r" or max by .*$", ""), "faults"),
 )
 FRESH_RESULTS = 'sum(precision:pool_nodes{phase="fresh"}) / sum(precision:pool_nodes)'
 """What the panel of finding 3 was."""

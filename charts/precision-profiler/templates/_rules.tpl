@@ -38,7 +38,7 @@ data here, and are never evaluated. */ -}}
 {{- end -}}
 {{- /* What is recorded by an alert's threshold follows it. */ -}}
 {{- $by := list (get ($rule.labels | default dict) "fault") $rule.record -}}
-{{- range $record, $of := dict "throttled" (list "PrecisionThrottledInProfile" "> 0" ">") "precision:pool_degraded" (list "PrecisionPoolDegraded" "bool 0.97" "bool") -}}
+{{- range $record, $of := dict "precision:node_story" (list "PrecisionThrottledInProfile" "> 0" ">") "precision:pool_degraded" (list "PrecisionPoolDegraded" "bool 0.97" "bool") -}}
 {{- $own := get $.rules.alerts (first $of) | default dict -}}
 {{- if and (has $record $by) (hasKey $own "threshold") -}}
 {{- $_ := set $rule "expr" ($rule.expr | replace (index $of 1) (printf "%s %s" (last $of) (toString $own.threshold))) -}}
@@ -51,7 +51,7 @@ data here, and are never evaluated. */ -}}
 {{- end -}}
 {{- $label := ternary $.clusterLabel $kept (eq ($rule.alert | default "") "PrecisionClusterMissing") -}}
 {{- $_ := set $rule "expr" (regexReplaceAll "\\bcluster\\b" $rule.expr $label) -}}
-{{- with $.rules.selector -}}
+{{- with trimAll ", " $.rules.selector -}}
 {{- $all := regexReplaceAll "\\b(precision_[a-z0-9_]+)" $rule.expr (. | replace "$" "$$" | printf "${1}{%s}") -}}
 {{- $_ := set $rule "expr" ($all | replace (printf "{%s}{" .) (printf "{%s, " .)) -}}
 {{- end -}}

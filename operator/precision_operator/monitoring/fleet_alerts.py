@@ -12,6 +12,7 @@ from precision_operator.monitoring.alert import (
     MADE_UP,
     NODE_NAME,
     POOL_NAME,
+    POOL_OF_PROFILE,
     PROFILE_NAME,
     PROVENANCE,
     SHARE,
@@ -19,7 +20,8 @@ from precision_operator.monitoring.alert import (
 )
 
 _NOT_ACCEPTED = 'precision:node_told{fault="not_accepted"}'
-_GPU = f"topk by ({rules.NODE}) (1, {rules.once('precision_node_failing_gpu_info')})"
+_OF_NODE = f"{rules.HARDWARE}, node"
+_GPU = f"topk by ({_OF_NODE}) (1, {rules.once('precision_node_failing_gpu_info')})"
 _DRIFTED = rules.newest(rules.matched("precision_node_accepted", reason="ReferenceDrifted"))
 _ENERGY = (
     f"min by ({rules.POOL}, driver, data) (precision:pool_driver_energy_ratio unless "
@@ -44,13 +46,6 @@ _ELSEWHERE = (
 )
 
 
-def _once_a_node(worst: str, fault: str) -> str:
-    """What a node has, whatever profiles measure it: the `worst` (min or max) of their figures."""
-    labels = f"{rules.HARDWARE}, node, data, fault"
-    told = f"{worst} by ({labels}, nvlink_domain) ({rules.matched('precision:node_told', fault=fault)})"
-    return f"topk by ({labels}) (1, {told})"
-
-
 def _once_a_pool(expr: str) -> str:
     """The least of what a pool has, once for all profiles that share nodes of it."""
     of = "group_left(nodes_of) precision:pool_info"
@@ -60,7 +55,7 @@ def _once_a_pool(expr: str) -> str:
 FLEET_ALERTS: tuple[Alert, ...] = (
     Alert(
         "PrecisionNodeSlow",
-        _once_a_node("min", "slow"),
+        'precision:node_told{fault="slow"}',
         f"{{{{ $labels.node }}}} trains at {SHARE} of its peers{MADE_UP}",
         f"{NODE_NAME} gives {SHARE} of the median of its peers (same pool, GPUs, power limit, driver, software and "
         f"workload), and neither throttling nor a fallback explains it.{PROVENANCE}",
@@ -68,7 +63,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionNodeNotAccepted",
-        f"{_NOT_ACCEPTED} * on({rules.NODE}) group_left(gpu, UUID, pci) {_GPU} or on({rules.NODE}) {_NOT_ACCEPTED}",
+        f"{_NOT_ACCEPTED} * on({_OF_NODE}) group_left(gpu, UUID, pci) {_GPU} or on({_OF_NODE}) {_NOT_ACCEPTED}",
         f"{{{{ $labels.node }}}} fails its acceptance: {{{{ $labels.reason }}}}{MADE_UP}",
         f"{NODE_NAME} has the verdict Fail, reason {{{{ $labels.reason }}}}{{{{ with $labels.UUID }}}}, of GPU "
         "{{ $labels.gpu }} ({{ . }}{{ with $labels.pci }}, PCI {{ . }}{{ end }}){{ end }}. kubectl precision why says "
@@ -109,7 +104,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         "PrecisionManyNodes",
         "precision:pool_many_nodes:lasting",
         "{{ $value }} nodes{{ with $labels.pool }} of pool {{ . }}{{ end }} are {{ $labels.fault }}" + MADE_UP,
-        f"They are of {PROFILE_NAME}{CLUSTER_NAME}. This alert stands for theirs.{PROVENANCE}",
+        f"They are nodes of {{{{ $labels.nodes_of }}}}{CLUSTER_NAME}. This alert stands for theirs.{PROVENANCE}",
         owner='{{ if eq $labels.fault "throttled" }}facility{{ else if match "slow|quar|not|lim" $labels.fault }}'
         "hardware{{ else }}platform{{ end }}",
         asks="1h",
@@ -122,7 +117,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionThrottledInProfile",
-        f"{_once_a_node('max', 'throttled')} > 0",
+        'precision:node_told{fault="throttled"} > 0',
         f"{{{{ $labels.node }}}} was throttled for {SHARE} of the time that it was measured{MADE_UP}",
         f"{NODE_NAME}{_DOMAIN}: heat or the power brake slowed its clocks for {SHARE} of a measured time.{PROVENANCE}",
         owner="facility",
@@ -174,8 +169,8 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         "PrecisionEnergyRegression",
         _ENERGY,
         f"Driver {{{{ $labels.driver }}}} gives {SHARE} of the tokens per joule in {{{{ $labels.pool }}}}{MADE_UP}",
-        f"{POOL_NAME}: with driver {{{{ $labels.driver }}}} the median node gives {SHARE} of the tokens per joule that "
-        f"the best older driver of the last 14 days gave, in the recipe that lost the most.{PROVENANCE}",
+        f"{POOL_OF_PROFILE}: with driver {{{{ $labels.driver }}}} the median node gives {SHARE} of the tokens per "
+        f"joule that the best older driver of the last 14 days gave, in the recipe that lost the most.{PROVENANCE}",
         lasts="1h",
     ),
     Alert(
@@ -187,7 +182,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionPowerLimitLow",
-        _once_a_node("min", "limited"),
+        'precision:node_told{fault="limited"}',
         f"A GPU of {{{{ $labels.node }}}} is limited to {{{{ $value }}}} W{MADE_UP}",
         f"{NODE_NAME}: for a day its enforced power limit has been below that of nine tenths of its pool.{PROVENANCE}",
         owner="hardware",
@@ -198,7 +193,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         f"min_over_time(count by ({rules.POOL}) (precision:pool_driver_nodes > 0)[7d:30m]) > 1 and on({rules.POOL}) "
         f"precision:pool_driver_nodes and on({rules.POOL}) last_over_time(precision:pool_driver_nodes[3h] offset 7d)",
         "Pool {{ $labels.pool }} has had {{ $value }} drivers for a week",
-        f"{POOL_NAME}: its nodes have {{{{ $value }}}} drivers.",
+        f"{POOL_OF_PROFILE}: its nodes have {{{{ $value }}}} drivers.",
         asks="7d",
         severity="info",
     ),

@@ -19,7 +19,6 @@ _UNREADABLE = " or ".join(
 )
 _WATCH = f"{CLUSTER}, namespace, kind"
 _REFUSED = f"max by ({_WATCH}) ({newest('precision_operator_forbidden')}) == 1"
-_FORBIDDEN = f"{_REFUSED} or {once('precision_exporter_forbidden')} == 1"
 _AGE = newest("precision_operator_watch_age_seconds")
 _HEARD = f"max by ({_WATCH}) ({_AGE}) > {STUCK_SECONDS:.0f} unless on({_WATCH}) {_REFUSED}"
 _LISTED = f"time() - min by ({INSTALLATION}) ({newest('precision_exporter_last_list_timestamp_seconds')})"
@@ -59,8 +58,8 @@ HEALTH_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionReconcileErrors",
-        f"sum by ({INSTALLATION}) (increase(precision_operator_reconcile_errors_total[10m])) > 3 or "
-        f"sum by ({INSTALLATION}) (increase(precision_operator_faults_total[10m])) > 0",
+        f"max by ({INSTALLATION}) (increase(precision_operator_reconcile_errors_total[10m])) > 3 or "
+        f"max by ({INSTALLATION}) (increase(precision_operator_faults_total[10m])) > 0",
         f"The operator's passes fail: {{{{ $value | humanize }}}} in ten minutes{CLUSTER_NAME}",
         f"For half an hour passes of the operator{INSTALLATION_NAME} have ended in errors, {{{{ $value | humanize }}}} "
         "in the last ten minutes.",
@@ -107,7 +106,7 @@ HEALTH_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionNamespaceForbidden",
-        f"count by ({CLUSTER}, namespace) ({_FORBIDDEN})",
+        f"count by ({INSTALLATION}) ({_REFUSED} or {once('precision_exporter_forbidden')} == 1)",
         f"Precision Profiler may not read {{{{ $value }}}} kinds{INSTALLATION_NAME}",
         f"The API server{CLUSTER_NAME} refuses (403) to list or watch them: it was deleted, or its RoleBinding was.",
     ),

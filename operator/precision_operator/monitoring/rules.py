@@ -134,7 +134,6 @@ POOLS: tuple[Recording, ...] = (
     ),
     Recording("precision:pool_tokens_per_second:median", once("precision_pool_training_reference_tokens_per_second")),
     Recording("precision:pool_tokens_per_second_per_gpu", f"{_seen('total_tokens_per_second')} / {_seen('gpus')}"),
-    Recording("precision:pool_power_watts:sum", _seen("power_watts")),
     Recording("precision:pool_tokens_per_joule", f"{_seen('powered_tokens_per_second')} / {_seen('power_watts')}"),
     _stat("precision:pool_speedup_ratio:median", "precision_pool_training_speedup_ratio", "p50"),
     _stat("precision:pool_speedup_ratio:p10", "precision_pool_training_speedup_ratio", "p10"),
@@ -172,7 +171,7 @@ def _lasting(record: str, since: str) -> Recording:
     return Recording(f"{record}:lasting", f"{newest(record, '12m')} and last_over_time({record}[1h] offset {since})")
 
 
-_STATE = "precision:profile_blocked"
+_STATE, _MOST = "precision:profile_blocked", "precision:profile_reason:most"
 _ELIGIBLE, _FAILED = "precision:profile_eligible_nodes", "precision:profile_failed_nodes"
 LAST_RESULT = "precision:profile_last_result_timestamp_seconds"
 _MEASURED = f"({LAST_RESULT} ^ 0 or 0 * {_ELIGIBLE})"
@@ -184,14 +183,19 @@ PROFILES: tuple[Recording, ...] = (
     _mirror("profile_waiting_nodes"),
     _mirror("profile_last_result_timestamp_seconds"),
     Recording(
-        # The reason of most nodes for as long as any has it or had it three hours ago: the alert of a profile whose
-        # reasons alternate goes on.
-        "precision:profile_reason",
-        f"{newest('precision:profile_reason')} and on({PROFILE}, reason) "
-        f"{newest('precision:profile_waiting_nodes', '3h')} or on({PROFILE}) topk by ({PROFILE}) "
+        _MOST,
+        f"topk by ({PROFILE}) "
         f'(1, max by ({PROFILE}, reason) (precision:profile_waiting_nodes{{reason!~"{HELD}"}} or on({PROFILE}) '
         f'precision:profile_waiting_nodes{{reason!="NotDueYet"}} or on({PROFILE}) '
         f"{newest('precision_profile_skipped_nodes')}))",
+    ),
+    Recording(
+        # For as long as more than half as many have it or had it in three hours: the alert of a profile whose reasons
+        # alternate goes on, and one straggler names none.
+        "precision:profile_reason",
+        f"{newest('precision:profile_reason')} and on({PROFILE}, reason) (2 * max by ({PROFILE}, reason) "
+        f"(max_over_time(precision:profile_waiting_nodes[3h])) > on({PROFILE}) group_left() "
+        f"max by ({PROFILE}) ({_MOST})) or on({PROFILE}) {_MOST}",
     ),
     Recording("precision:profile_open_nodes", _counted("queued|running")),
     Recording(
@@ -219,12 +223,12 @@ PROFILES: tuple[Recording, ...] = (
     ),
     Recording(
         # 1 while most nodes wait, by no decision; those that are busy or queued count while none runs. Or all are
-        # skipped, or a schedule never had one; 2: an invalid spec.
+        # skipped, or a schedule never had one, or no operator has seen it; 2: an invalid spec.
         "precision:profile_blocked",
         f"(2 * max by ({PROFILE}) ({newest(matched('precision_profile_phase', phase='Invalid'))}) "
         f"or ({_ELIGIBLE} == 0 and on({PROFILE}) (precision:profile_refresh_interval_seconds "
-        f"unless on({PROFILE}) {LAST_RESULT} or "
-        'precision:profile_nodes{phase="skipped"} > 0)) + 1 '
+        f'unless on({PROFILE}) {LAST_RESULT} or precision:profile_nodes{{phase="skipped"}} > 0 '
+        f"or on({PROFILE}) {newest(matched('precision_profile_phase', phase='Pending'))})) + 1 "
         f"or 2 * ({_counted('waiting', '=')} - {_for(f'{DECIDED}|{BUSY}')} + ({_counted('queued', '=')} "
         f"+ {_for(BUSY)}) * ({_counted('running', '=')} * {_MEASURED} == bool 0)) > bool {_ELIGIBLE}) "
         f"unless on({PROFILE}) {newest(matched('precision_profile_phase', phase='Suspended'))}",
@@ -248,7 +252,6 @@ PROFILES: tuple[Recording, ...] = (
     ),
 )
 
-_GONE = matched("precision_node_outdated", reason="NodeGone")
 _VERDICT = newest("precision_node_slow")
 _RELATIVE = newest("precision_node_relative_performance_ratio")
 _RESULT = newest("precision_node_last_success_timestamp_seconds")
@@ -262,15 +265,12 @@ _SLOW = (
 """The relative rate of each slow node. A node that has no verdict now keeps the one before for as long as it has the
 result that was judged: until it is measured again, or when its newest attempt failed."""
 _THERE = (
-    f"(topk by ({NODE}) (1, max by ({NODE}, data, nvlink_domain) ({newest('precision_node_info')})) "
-    f"or on({NODE}) group by ({NODE}) ({_RESULT})) unless on({NODE}) {newest(_GONE)}"
+    f"(topk by ({NODE}) (1, max by ({NODE}, data, nvlink_domain) ({newest('precision_node_info')})) or on({NODE}) "
+    f"group by ({NODE}) ({_RESULT})) unless on({NODE}) {newest(matched('precision_node_outdated', reason='NodeGone'))}"
 )
 """1 for each node that is there and has a result; provenance and NVLink domain as labels where the report has them."""
 _THROTTLED = newest("precision_node_throttled_ratio")
-_LIMIT = (
-    f"max by ({NODE}) ({newest('precision_node_gpu_power_limit_watts')}) "
-    f"* on({NODE}) group_left(data) precision:node_there"
-)
+_LIMIT, _OF_KIND = "precision:node_power_limit_watts", f"{POOL}, data"
 
 
 def _finding(fault: str, expr: str) -> Recording:
@@ -300,11 +300,16 @@ NODES: tuple[Recording, ...] = (
         f"unless on({NODE}, reason) label_replace({matched('precision:node_finding', fault='throttled')}, "
         '"reason", "Throttled", "", "")',
     ),
+    Recording(
+        _LIMIT,
+        f"max by ({NODE}) ({newest('precision_node_gpu_power_limit_watts')}) "
+        f"* on({NODE}) group_left(data) precision:node_there",
+    ),
     _finding(
         # Below nine tenths of a pool of five or more: nobody is compared with a node of another limit.
         "limited",
-        f"{_LIMIT} < on({POOL}, data) group_left() (0.99 * quantile by ({POOL}, data) (0.1, {_LIMIT}) "
-        f"and on({POOL}, data) count by ({POOL}, data) ({_LIMIT}) >= 5)",
+        f"{_LIMIT} < on({_OF_KIND}) group_left() (0.99 * quantile by ({_OF_KIND}) (0.1, {_LIMIT}) "
+        f"and on({_OF_KIND}) count by ({_OF_KIND}) ({_LIMIT}) >= 5)",
     ),
     Recording(
         # By the reason of the first failure: the alert of a node whose reasons alternate goes on.
@@ -352,9 +357,7 @@ HISTORY: tuple[Recording, ...] = (
         f"quantile_over_time(0.75, precision:pool_throttled_ratio[{MOSTLY}]) < {FAR_BELOW} "
         "and precision:pool_throttled_ratio",
     ),
-    Recording(
-        "precision:pool_degraded", f"max by ({HARDWARE}) (precision:pool_degradation_ratio < bool {DEGRADED_BELOW})"
-    ),
+    Recording("precision:pool_degraded", f"max by ({POOL}) (precision:pool_degradation_ratio < bool {DEGRADED_BELOW})"),
     Recording("precision:pool_driver_tokens_per_joule", _of_kind("precision_pool_driver_training_tokens_per_joule")),
     _mirror("pool_driver_order"),
     Recording(
@@ -377,11 +380,16 @@ HISTORY: tuple[Recording, ...] = (
 )
 
 _QUARANTINED = newest("precision_node_quarantined")
-_MANY, _MANY_NODES = "precision:pool_fault_nodes", "precision:pool_many_nodes"
-_TOLD = newest("precision:node_story", "11m")
+_ONCE, _MANY, _MANY_NODES = "precision:node_story:once", "precision:pool_fault_nodes", "precision:pool_many_nodes"
+_SHARED = f"{HARDWARE}, nodes_of"  # a pool, whatever profiles measure it, and no other one of its name
+_FAULT_OF_NODE = f"{CLUSTER}, node, fault, data"
+_TOLD = newest(_ONCE, "11m")
 _LIMITED, _HOT_NODE = (matched("precision:node_fault", fault=fault) for fault in ("limited", "throttled"))
-_OF_MANY = f"unless on({CLUSTER}, node, fault, data) (precision:node_story and on({POOL}, fault, data) {_MANY_NODES}"
-"""Not where another alert stands for the node, in any profile."""
+_HOT_POOL = f"{_HOT_NODE} and on({POOL}, data) precision:pool_throttled_ratio:lasting"
+_OF_MANY = f"unless on({_SHARED}, fault, data) {_MANY_NODES}"  # not where another alert stands for the node
+_WORST = (
+    f"by ({_SHARED}, node, fault, data, reason, nvlink_domain) (precision:node_story{{{{fault{{}}~'slow|limited'}}}})"
+)
 
 STORIES: tuple[Recording, ...] = (
     Recording(
@@ -393,45 +401,46 @@ STORIES: tuple[Recording, ...] = (
     Recording(
         # What nodes have an alert for: none has two, and none has one where its pool or its profile is the story.
         "precision:node_story",
-        f'precision:node_fault{{fault=~"fallback|diverged|not_accepted"}} or {_LIMITED} and '
+        f'(precision:node_fault{{fault=~"fallback|diverged|not_accepted"}} or {_LIMITED} and '
         f"last_over_time({_LIMITED}[3h] offset 12h) and last_over_time({_LIMITED}[3h] offset 1d) "
-        f"or ({_HOT_NODE} unless on({CLUSTER}, node, data) "
-        f"({_HOT_NODE} and on({POOL}, data) precision:pool_throttled_ratio:lasting) "
-        f'or precision:node_fault{{fault="slow"}} unless on({NODE}) '
-        'precision:node_fault{fault=~"fallback|not_accepted|throttled"} '
+        f"or ({_HOT_NODE} > 0 unless on({CLUSTER}, node, data) "
+        f'({_HOT_POOL}) or precision:node_fault{{fault="slow"}} unless on({NODE}) '
+        f'(precision:node_fault{{fault=~"fallback|not_accepted"}} or {_HOT_NODE} > 0 or {_HOT_POOL}) '
         f'or (label_replace(precision:node_failed unless on({NODE}) {_QUARANTINED}, "fault", "failed", "", "") '
         f'or label_replace(max by ({NODE}, reason) ({_QUARANTINED}), "fault", "quarantined", "", "")) '
         f"unless on({POOL}, reason) (precision:failing_reason and on({PROFILE}) "
         "precision:profile_failing_ratio:lasting)) "
-        f'unless on({NODE}) (precision:node_fault{{fault="not_accepted"}} unless on({NODE}) {_QUARANTINED})',
+        f'unless on({NODE}) (precision:node_fault{{fault="not_accepted"}} unless on({NODE}) {_QUARANTINED})) '
+        f"* on({POOL}) group_left(nodes_of) precision:pool_info",
     ),
-    Recording(_MANY, f"count by ({POOL}, fault, data) (precision:node_story)"),
+    # Once, whatever profiles measure the node: of slow and limited ones the least figure is the worst.
+    Recording(_ONCE, f"topk by ({_FAULT_OF_NODE}) (1, max {_WORST.format('!')} or min {_WORST.format('=')})"),
+    Recording(_MANY, f"count by ({_SHARED}, fault, data) ({_ONCE})"),
     Recording(
         # From five nodes, or four that are a tenth of their pool or in one rack, until three or fewer are left.
         "precision:pool_many_nodes",
-        f"{_MANY} > 3 and on({POOL}, fault) ({_MANY} > 4 or {_MANY} > on({POOL}) group_left() 0.1 * "
-        f'sum by ({POOL}) (precision:pool_nodes{{pool!=""}}) or on({POOL}, fault) '
-        f'count by ({POOL}, fault, nvlink_domain) (precision:node_story{{nvlink_domain!=""}}) > 3 '
-        f"or {newest('precision:pool_many_nodes')})",
+        f"{_MANY} > 3 and on({_SHARED}, fault) ({_MANY} > 4 or {_MANY} > on({_SHARED}) group_left() 0.1 * "
+        f'max by ({_SHARED}) (sum by ({POOL}) (precision:pool_nodes{{pool!=""}}) * on({POOL}) group_left(nodes_of) '
+        f"precision:pool_info) or on({_SHARED}, fault) count by ({_SHARED}, fault, nvlink_domain) "
+        f'({_ONCE}{{nvlink_domain!=""}}) > 3 or {newest(_MANY_NODES)})',
     ),
     _lasting("precision:pool_many_nodes", "1h"),
     Recording(
         # Where one alert is to stand for many, theirs begin no more; what a node had goes on until what follows fires.
         "precision:node_told",
-        f"{_TOLD} and on({NODE}) precision:node_story and on({NODE}, fault) ({_TOLD} {_OF_MANY}) "
-        f"unless on({CLUSTER}, node, fault, data) ({_HOT_NODE} and on({POOL}, data) "
+        f"topk by ({_FAULT_OF_NODE}) (1, {_TOLD} and on({CLUSTER}, node) {_ONCE} and on({CLUSTER}, node, fault) "
+        f"({_TOLD} {_OF_MANY} unless on({_FAULT_OF_NODE}) ({_HOT_NODE} and on({POOL}, data) "
         f"precision:pool_throttled_ratio < {FAR_BELOW}) or {newest('precision:node_told')} {_OF_MANY}:lasting))",
     ),
 )
 
-_BUILD = once("precision_exporter_build_info", over="")
 _SHARDS = once("precision_exporter_shards", over="")
 _SCRAPED = f"count by ({INSTALLATION}) ({once('precision_exporter_shard_series', over='')})"
 _EXPORTER, _OPERATOR = {"program": "exporter"}, {"program": "operator"}
 
 PROGRAMS: tuple[Recording, ...] = (
     Recording("precision:cluster_expected", "vector(1) < 1"),  # the chart's rules.clusters puts one for each beside it
-    Recording("precision:program_seen", f"group by ({INSTALLATION}) ({_BUILD})", _EXPORTER),
+    Recording("precision:program_seen", f"group by ({INSTALLATION}) (precision_exporter_build_info)", _EXPORTER),
     Recording("precision:program_seen", f"group by ({INSTALLATION}) (precision_operator_leader)", _OPERATOR),
     Recording("precision:missing_shards", f"{_SHARDS} - ({_SCRAPED} or 0 * {_SHARDS}) > 0", _EXPORTER),
     Recording(

@@ -84,7 +84,7 @@ LOOK = row(
         "that describes them as they are and is no older, but for a day, than its profile asks for. Without "
         "schedule and maxAge any age will do.",
         "percent",
-        f"sum ({_CURRENT}) / sum ({_NODES})",
+        f"sum ({_CURRENT}) / clamp_min(sum ({_NODES}), 1)",
         (Step(None, "red"), Step(0.8, "yellow"), Step(0.95, "green")),
         no_value="no data",
     ),
@@ -111,7 +111,7 @@ LOOK = row(
         "Degraded pools",
         "Pools whose median rate fell below 97 % of its best of the last seven days.",
         "count",
-        f"sum ({recorded('pool_degraded')})",
+        f"sum (max by (cluster, pool) ({recorded('pool_degraded')}))",
         (Step(None, "green"), Step(1, "red")),
     ),
     _stat(
@@ -145,7 +145,7 @@ LOOK = row(
     table(
         "Faults by pool",
         "How many nodes of each pool have which fault. Many at once in one pool have one cause: a rack's cooling, "
-        "a driver. A slow node that is throttled or falls back counts by its cause.",
+        "a driver.",
         "nodes",
         "no node has a fault",
         label("fault", marks=FAULTS),
@@ -217,8 +217,7 @@ POOLS = row(
     Panel(
         "timeseries",
         "Nodes with a fault",
-        "How many nodes have each fault; a slow node that is throttled or falls back counts by its cause. A rack "
-        "that throttles is a step of many nodes at once.",
+        "How many nodes have each fault. A rack that throttles is a step of many nodes at once.",
         "nodes",
         "no node has a fault",
         (Query(f"count by (fault) ({CAUSES})", "{{fault}}"),),
