@@ -203,6 +203,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"rules": {"enabled": True}, "exporter": {"enabled": False}},
         "rules.enabled needs exporter.enabled",
     ),
+    "a deficit that no profile can ask for": (
+        {"acceptance": {"nodeCondition": {"profiles": [{"mostDetectPercent": {"node": 2.5}}]}}},
+        "mostDetectPercent/node': got number, want integer",
+    ),
     "no shard": ({"exporter": {"shards": 0}}, "exporter.shards is 0: choose 1 to 512."),
     "half a shard": ({"exporter": {"shards": 1.5}}, "at '/exporter/shards': got number, want integer"),
     "a label that the operator finds its pods by": (

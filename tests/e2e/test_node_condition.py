@@ -29,7 +29,6 @@ from tests.support.site import Scene, specs
 pytestmark = pytest.mark.cluster
 CONTROLLER = os.environ.get("NODE_READINESS", "")
 NODES = 20 if CONTROLLER else 9
-POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ClusterRole", "ClusterRoleBinding")
 RULE = yaml.safe_load((REPOSITORY / "integrations/node-readiness/rule.yaml").read_text())
 NAME, TAINT = RULE["metadata"]["name"], RULE["spec"]["taint"]
 LAB = "acceptance.simulated=true"
@@ -40,12 +39,9 @@ TAINTED, OPEN = True, False
 def operated(scene: Scene, *values: str) -> Iterator[None]:
     """The operator as the chart with these values has it, with what it grants and guards."""
     site, rendered = scene.site, render(scene.lab, NAMESPACE, values)
-    made = [it for it in rendered if it["kind"] in POLICIES and "node-condition" in it["metadata"]["name"]]
-    (flags,) = [
-        container["args"]
-        for it in rendered if it["kind"] == "Deployment"
-        for container in it["spec"]["template"]["spec"]["containers"] if container["name"] == "operator"
-    ]  # fmt: skip
+    made = [it for it in rendered if it["metadata"]["name"].endswith("node-condition")]
+    pods = [it["spec"]["template"]["spec"] for it in rendered if it["kind"] == "Deployment"]
+    flags = next(pod["containers"][0]["args"] for pod in pods if pod["containers"][0]["name"] == "operator")
     ours = [flag for flag in flags if flag.startswith(("--accept-simulated", "--node-condition"))]
     text = yaml.safe_dump_all(made)
     if made:
