@@ -103,7 +103,7 @@ class RandomCluster:
         if self.asks_verdicts and rng.random() < 0.5:
             reference = {"name": random_specs.CONFIG_MAP, "sha256": "0" * 64}
             spec |= {"acceptance": {"reference": reference}, "schedule": {"cron": "*/30 * * * *"}}
-            spec |= {"target": {"nodeNames": ["none"]}} if rng.random() < 0.2 else {}
+            spec |= rng.choice([{"target": {"nodeNames": ["none"]}}, {"poolLabel": random_specs.RACK}, {}, {}])
         created = self.now - timedelta(seconds=rng.choice([0, 60, 3 * 86_400]))
         meta = {"name": name, "namespace": NAMESPACE, "uid": uid, "generation": 1, "resourceVersion": "1"}
         self.profiles[uid] = {"metadata": meta | {"creationTimestamp": format_time(created)}, "spec": spec}

@@ -7,7 +7,7 @@ synchronous job, GPUs x slowest GPU: one slow GPU in eight costs such a job a fi
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import nsmallest
@@ -112,6 +112,14 @@ class Part(tuple[Reading, ...]):
                 newest.setdefault((row.recipe, row.last_layers_bf16), {})[reading.node] = reading
         return newest
 
+    @cached_property
+    def rated(self) -> "Mapping[tuple[Recipe, int | None], Mapping[str, Reading]]":
+        """Of these results those with a rate."""
+        return {
+            key: {node: it for node, it in newest.items() if it.rows[key[0]].synchronous_rate is not None}
+            for key, newest in self.newest.items()
+        }
+
 
 def _age(reading: Reading) -> tuple[str, str]:
     return reading.finished_at or "", reading.profile
@@ -121,8 +129,10 @@ def _age(reading: Reading) -> tuple[str, str]:
 class Compared:
     """What one part's readings are held against in their group."""
 
+    held: "Mapping[PeerRates, Mapping[str, Reading]]"
+    """Those with the recipe of most, which have enough peers, by node."""
     pairs: "Sequence[tuple[Reading, PeerRates]]"
-    """Those that have enough peers."""
+    """Of the others those that have enough peers."""
     alone: Sequence[tuple[Reading, int]]
     """Those that have a rate and too few peers, with how many."""
     rows: "Counter[PeerRates]"
@@ -132,9 +142,11 @@ class Compared:
     def slow(self, percent: float) -> Sequence[Judged]:
         """The slow ones."""
         if percent not in self._slow:
-            least = {rates: rates.least(percent) for rates in self.rows}
-            below = ((reading, rates) for reading, rates in self.pairs if rates.rate[reading.node] < least[rates])
-            self._slow[percent] = [rates.judge(reading, percent) for reading, rates in below]
+            of_most = [
+                (of[node], rates) for rates, of in self.held.items() for node in rates.below(percent) & of.keys()
+            ]
+            others = [(reading, rates) for reading, rates in self.pairs if reading.node in rates.below(percent)]
+            self._slow[percent] = [rates.judge(reading, percent) for reading, rates in (*of_most, *others)]
         return self._slow[percent]
 
 
@@ -178,12 +190,24 @@ class PeerGroup:
     def compared(self, part: Part) -> Compared:
         """What the readings of one of its parts are held against."""
         if id(part) not in self._compared:
-            pairs = [(reading, rates) for reading in part if (rates := self.rates(reading)) is not None]
+            held = dict(self._held(part))
+            is_all = sum(map(len, held.values())) == len(part)
+            rest = () if is_all else (it for it in part if not any(it.node in of for of in held.values()))
+            pairs = [(reading, rates) for reading in rest if (rates := self.rates(reading)) is not None]
             counts = [(reading, rates, rates.others(reading.node)) for reading, rates in pairs]
             enough = [(reading, rates) for reading, rates, others in counts if others >= LEAST_PEERS]
             alone = [(reading, others) for reading, _, others in counts if others < LEAST_PEERS]
-            self._compared[id(part)] = part, Compared(enough, alone, Counter([rates for _, rates in pairs]))
+            rows = Counter({rates: len(of) for rates, of in held.items()}) + Counter([rates for _, rates in pairs])
+            self._compared[id(part)] = part, Compared(held, enough, alone, rows)
         return self._compared[id(part)][1]
+
+    def _held(self, part: Part) -> "Iterator[tuple[PeerRates, Mapping[str, Reading]]]":
+        """The readings for which `rates` gives the rates of their profile's best recipe, where each is another node."""
+        (profile, *others), nodes = part.votes, part.nodes
+        for key, of in part.rated.items() if not others and len(nodes) == len(part) else ():
+            if key[0] == self._best.get(profile) and of and (rates := self._of(*key)).row.count > LEAST_PEERS:
+                is_whole = of.keys() <= rates.rate.keys()
+                yield rates, of if is_whole else {node: it for node, it in of.items() if node in rates.rate}
 
     def _of(self, recipe: Recipe, layers: int | None) -> "PeerRates":
         if (recipe, layers) not in self._rates:
@@ -210,7 +234,7 @@ class PeerGroup:
         return self._rates[recipe, layers]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PeerRates:
     """The newest synchronous rates with one recipe, and the statuses' row of those that count."""
 
@@ -219,6 +243,14 @@ class PeerRates:
     rate: Mapping[str, float]
     reference: frozenset[str]
     row: PeerStatus
+    _below: dict[float, Set[str]] = field(default_factory=dict)
+
+    def below(self, percent: float) -> Set[str]:
+        """Slow nodes."""
+        if percent not in self._below:
+            least = self.least(percent)
+            self._below[percent] = {node for node, rate in self.rate.items() if rate < least}
+        return self._below[percent]
 
     def others(self, node: str) -> int:
         """How many of the reference are other nodes."""
