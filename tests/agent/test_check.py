@@ -262,12 +262,11 @@ def test_a_fail_is_kept_by_key_and_gpu_whatever_else_changes(machine: Machine, n
     assert (machine.check(*machine.state, runs=(PLAIN,)).exit_code, machine.ran, runs) == (30, 0, 0)
 
 
-UNREAD = {"no number": {"at": "x"}, "broken": {}}
-AGES = UNREAD | {
-    "old": {"at": 0.0, "boot": ""},
-    "future": {"at": 4e9, "boot": ""},
-    "no figure": {"speeds": {"bf16": {}}},
-}
+UNREAD: dict[str, dict[str, Any]] = {
+    "no number": {"at": "x"}, "broken": {}, "no figure": {"speeds": {"bf16/verified/None": {}}},
+    "no speed": {"speeds": {"bf16/verified/None": dict.fromkeys(gpu_names("new"), 1e308)}},
+}  # fmt: skip
+AGES = UNREAD | {"old": {"at": 0.0, "boot": ""}, "future": {"at": 4e9, "boot": ""}}
 
 
 @pytest.mark.parametrize("name", AGES)

@@ -38,25 +38,13 @@ def interval(value: float) -> Interval:
 
 
 def row(recipe: str) -> RecipeSummary:
-    return RecipeSummary.model_validate(
-        {
-            "recipe": recipe,
-            "availability": "ok",
-            "verdict": "verified",
-            "tokens_per_second": interval(1_234_567.891).model_dump(),
-            "speedup": interval(1.3723).model_dump(),
-            "difference": "faster",
-            "gpu_spread": 0.98765,
-            "quantization_tax": 0.12345,
-            "tokens_per_joule_net": 31.2345,
-            "gemm_speedup": {"autocast": 1.4231, "prequantized": 1.7312},
-            "watts": 4321.98,
-            "tokens_per_joule": 28.5648,
-            "power_scope": "module",
-            "model_memory_bytes": 141_733_920_768,
-            "allocated_peak_bytes": 35_379_785_216,
-        }
-    )
+    return RecipeSummary.model_validate({
+        "recipe": recipe, "availability": "ok", "verdict": "verified",
+        "tokens_per_second": interval(1_234_567.891).model_dump(), "speedup": interval(1.3723).model_dump(),
+        "difference": "faster", "gpu_spread": 0.98765, "quantization_tax": 0.12345, "tokens_per_joule_net": 31.2345,
+        "gemm_speedup": {"autocast": 1.4231, "prequantized": 1.7312}, "watts": 4321.98, "tokens_per_joule": 28.5648,
+        "power_scope": "module", "model_memory_bytes": 141_733_920_768, "allocated_peak_bytes": 35_379_785_216,
+    })  # fmt: skip
 
 
 FIGURES = {
@@ -92,16 +80,11 @@ def test_a_report_with_a_verdict_of_eight_gpus_and_four_recipes_stays_below_six_
     means = " ".join(f"{recipe}=1.1439:{'obq' * 8}" for recipe in recipes)
     runs |= {"averages": [f"01234567@29928491 {means * 3}"[:MOST_TEXT]]}
     verdict = {
-        "verdict": "Fail",
-        "reason": "TooSlow",
-        "decidedAt": "2026-11-26T10:00:00Z",
-        "basis": "0" * 10,
-        "message": "GPU 7 is 12.3 % slower than its node's others with fp8_current; 10.6 % fails",
-        "runs": runs,
-        "reference": {"name": "gb200-november", "sha256": "0" * 64},
-        "checks": [*lines, *lines[:3]],
+        "verdict": "Fail", "reason": "TooSlow", "decidedAt": "2026-11-26T10:00:00Z", "basis": "0" * 10,
+        "message": "GPU 7 is 12.3 % slower than its node's others with fp8_current; 10.6 % fails", "runs": runs,
+        "reference": {"name": "gb200-november", "sha256": "0" * 64}, "checks": [*lines, *lines[:3]],
         "subject": {"bootID": uuid, "driver": "580.159.04", "gpus": [uuid] * 8, "pci": ["0000:19:00.0"] * 8},
-    }
+    }  # fmt: skip
     view, status = report(), ReportStatus()
     for number in range(3):
         finding = ingest.finding(

@@ -12,20 +12,12 @@ TAINTED_ENERGY = ("CounterStuck",)
 def recipe_row(recipe: str, speedup: float = 1.0, **changes: Any) -> dict[str, Any]:
     """A verified recipe with training, energy and GEMM figures; `changes` replace fields, None takes one out."""
     row: dict[str, Any] = {
-        "recipe": recipe,
-        "availability": "ok",
-        "verdict": "verified",
-        "teraflopsPerGPU": f"{950 * speedup:.1f}",
-        "tokensPerSecond": f"{95000 * speedup:.0f}",
-        "speedup": f"{speedup:.3f}",
-        "speedupLower": f"{speedup - 0.012:.3f}",
-        "speedupUpper": f"{speedup + 0.012:.3f}",
-        "gemmSpeedup": {"autocast": f"{speedup * 1.1:.3f}", "prequantized": f"{speedup * 1.4:.3f}"},
-        "watts": "4870.5",
-        "tokensPerJoule": f"{95000 * speedup / 4870.5:.4f}",
-        "powerScope": "module",
-        "modelMemoryBytes": 141733920768,
-    }
+        "recipe": recipe, "availability": "ok", "verdict": "verified", "teraflopsPerGPU": f"{950 * speedup:.1f}",
+        "tokensPerSecond": f"{95000 * speedup:.0f}", "speedup": f"{speedup:.3f}",
+        "speedupLower": f"{speedup - 0.012:.3f}", "speedupUpper": f"{speedup + 0.012:.3f}",
+        "gemmSpeedup": {"autocast": f"{speedup * 1.1:.3f}", "prequantized": f"{speedup * 1.4:.3f}"}, "watts": "4870.5",
+        "tokensPerJoule": f"{95000 * speedup / 4870.5:.4f}", "powerScope": "module", "modelMemoryBytes": 141733920768,
+    }  # fmt: skip
     return {key: value for key, value in (row | changes).items() if value is not None}
 
 
@@ -43,21 +35,12 @@ def report_status(results: Sequence[Mapping[str, Any]] | None = None, **run: Any
     return {
         "hardware": {"product": "GB200", "gpus": 4, "pool": "NVIDIA-GB200"},
         "software": {"driver": "580.95.05", "cuda": "13.0", "transformerEngine": "2.8.0", "agent": "0.1.0"},
-        "run": {
-            "run": "r1",
-            "requestHash": "ab" * 32,
-            "backend": "replay",
-            "provenance": "simulated",
-            "simulated": ["watts"],
-            "finishedAt": FINISHED,
-            "durationSeconds": "412.5",
-            "workloadHash": "5ad1f0c2",
-        }
-        | run,
-        "attempt": {"run": "r1", "number": 1, "outcome": "succeeded", "finishedAt": FINISHED},
-        "results": [*rows],
+        "run": {"run": "r1", "requestHash": "ab" * 32, "backend": "replay", "provenance": "simulated",
+                "simulated": ["watts"], "finishedAt": FINISHED, "durationSeconds": "412.5",
+                "workloadHash": "5ad1f0c2"} | run,
+        "attempt": {"run": "r1", "number": 1, "outcome": "succeeded", "finishedAt": FINISHED}, "results": [*rows],
         "data": "simulated",
-    }
+    }  # fmt: skip
 
 
 def fresh_no_more(reason: str, since: str = "2026-11-20T06:30:00Z") -> dict[str, str]:
@@ -85,19 +68,12 @@ def report_object(
     """A report with a result unless told otherwise; an empty `status` is a report that has none yet."""
     name = report_name(profile, node_uid or f"uid-{node}")
     return {
-        "apiVersion": API_VERSION,
-        "kind": REPORT_KIND,
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": f"uid-{namespace}-{name}",
-            "resourceVersion": "100",
-            "creationTimestamp": "2026-11-20T06:00:00Z",
-        }
-        | meta,
+        "apiVersion": API_VERSION, "kind": REPORT_KIND,
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}", "resourceVersion": "100",
+                     "creationTimestamp": "2026-11-20T06:00:00Z"} | meta,
         "spec": {"profile": profile, "nodeName": node, "nodeUID": node_uid or f"uid-{node}"},
         "status": dict(report_status() if status is None else status),
-    }
+    }  # fmt: skip
 
 
 def profile_object(

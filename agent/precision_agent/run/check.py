@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from pydantic import FiniteFloat, TypeAdapter
+from pydantic import Field, FiniteFloat, TypeAdapter
 
 from precision_agent.method import duration
 from precision_agent.power import nvml, preflight, throttle
@@ -34,7 +34,7 @@ from precision_agent.run.publish import TERMINATION_LOG_ENV, places, replace_fil
 from precision_api.acceptance.judge import MOST_RUNS, WORST_FIRST, judge
 from precision_api.acceptance.reference import Reference, look_at, read_reference, sha256_of
 from precision_api.acceptance.series import counting, judged
-from precision_api.acceptance.values import UNHEALTHY, Look, Row, Verdict, logs, percent
+from precision_api.acceptance.values import UNHEALTHY, Finite, Look, Row, Verdict, logs, percent
 from precision_api.exchange import exits
 from precision_api.exchange.peers import watts_text
 from precision_api.exchange.request import RequestNode, canonical, digest, request_json
@@ -144,7 +144,7 @@ class Kept:
 
     at: FiniteFloat
     """When it ended, seconds since 1970."""
-    speeds: dict[str, dict[str, FiniteFloat]]
+    speeds: dict[str, Annotated[dict[str, Finite], Field(min_length=1)]]
     """By recipe and how it ran, then by GPU: 100 ln(tokens/s)."""
     boot: str = ""
     up: FiniteFloat = 0.0
