@@ -213,7 +213,7 @@ class RealFleet:
         events, errors = list[str](), list[str]()
         try:
             events = [self.step(dice) for _ in range(steps)]
-            errors = self.heal()
+            errors = [f"{it} after {events}" for it in self.heal()]
         except AssertionError as error:
             errors.append(f"after {events}: {str(error)[:500]}")
         record = record_of(self.watches.all_changes(), {*self.names}, self.starts, self.golden)

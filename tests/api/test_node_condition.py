@@ -65,9 +65,8 @@ class Node:
 
     def put(self, *conditions: dict[str, Any], uid: str = "", **meta: Any) -> str:
         """The operator's way to write: a strategic merge patch by type that names the Node's UID."""
-        return self.write(
-            STRATEGIC, {"metadata": {"uid": uid or self.uid} | meta, "status": {"conditions": conditions}}
-        )
+        named = {"uid": uid or self.uid} | meta
+        return self.write(STRATEGIC, {"metadata": named, "status": {"conditions": conditions}})
 
     def index(self) -> int:
         _, raw = self._admin.call("GET", f"/api/v1/nodes/{self.name}")
@@ -140,19 +139,11 @@ def test_conditions_of_others_are_not_changed(node: Node) -> None:
     assert ONE in node.write(JSON_PATCH, [remove | {"path": f"/status/conditions/{node.index()}"}])
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"message": "fine (node , boot b0070001)"}, SUFFIX),
-        ({"uid": NOBODY}, SUFFIX),
-        ({"boot": NEXT_BOOT}, SUFFIX),
-        ({"boot": NEXT_BOOT, "status": "False"}, SUFFIX),
-        ({"boot": ""}, SUFFIX),
-        ({"message": ""}, WORDS),
-        ({"status": "Maybe"}, WORDS),
-        ({"reason": ""}, WORDS),
-    ],
-)
+@pytest.mark.parametrize(("changes", "why"), [
+    ({"message": "fine (node , boot b0070001)"}, SUFFIX), ({"uid": NOBODY}, SUFFIX), ({"boot": NEXT_BOOT}, SUFFIX),
+    ({"boot": NEXT_BOOT, "status": "False"}, SUFFIX), ({"boot": ""}, SUFFIX), ({"message": ""}, WORDS),
+    ({"status": "Maybe"}, WORDS), ({"reason": ""}, WORDS),
+])  # fmt: skip
 def test_a_condition_names_its_node_and_boot(node: Node, changes: dict[str, Any], why: str) -> None:
     assert why in node.put(node.condition(**changes))
 

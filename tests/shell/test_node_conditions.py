@@ -121,9 +121,7 @@ async def test_a_forged_agent_opens_nothing(what: str) -> None:
     one.repair(NODE, True)
     await one.settle()
     one.forge(NODE, what)
-    await one.settle()
-    assert one.says == ("", "")
-    assert await one.measure(broken=True) == ("False", "Fail")
+    assert (await one.measure(broken=True), wrong(one.record)) == (("False", "Fail"), [])
 
 
 LISTED: dict[str, dict[str, Any]] = {
@@ -159,6 +157,15 @@ async def test_three_nodes_of_a_rack_that_are_closed_in_a_day_are_the_facilitys(
     fleet.wait(timedelta(days=1))
     await fleet.settle()
     assert fleet.loop.metric(problem, problem="DomainFails") == 0
+
+
+async def test_a_verdict_opens_a_node_once_its_profile_asks_for_what_the_list_admits() -> None:
+    one = One()
+    one.ask(mustDetectPercent={"reference": 15, "node": 15})
+    assert await one.measure() == ("Unknown", "NotListed")
+    one.ask()
+    await one.settle()
+    assert (one.says, one.loop.jobs()) == (("True", "Pass"), {})
 
 
 @pytest.mark.parametrize("first", [0, 4, 8])

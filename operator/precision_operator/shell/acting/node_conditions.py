@@ -73,13 +73,14 @@ class NodeConditions:
             result = await self._reports.result(report, run)
             verdict = with_result(status.model_copy(update={"acceptance": verdict}), result, terms)
         verdict = decided(terms, status.model_copy(update={"acceptance": verdict}), facts, self._now())
-        if verdict.verdict != "Inconclusive":  # else it is decided again when what it hangs on changes
-            self._left.pop(key, None)
         self._verdicts[key] = verdict
         on_boot = AcceptanceSubject(boot_id=verdict.unhealthy_boot_id)
         subject = on_boot if verdict.unhealthy and verdict.verdict == "Fail" else verdict.subject or on_boot
-        changes = {} if row.admits(terms.asked, terms.recipes, image) else NOT_LISTED
-        self._evidence[key] = verdict.model_copy(update={"subject": subject} | changes)
+        is_listed = verdict.verdict == "Inconclusive" or row.admits(terms.asked, terms.recipes, image)
+        evidence = verdict.model_copy(update={"subject": subject} | ({} if is_listed else NOT_LISTED))
+        self._evidence[key] = evidence
+        if evidence.verdict != "Inconclusive":  # else it is decided again when what it hangs on changes
+            self._left.pop(key, None)
 
     async def write(self, observed: Observed) -> bool:
         """Write what is not as it ought to be. Returns whether something is to be tried again."""
