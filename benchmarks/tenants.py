@@ -9,7 +9,8 @@ same nodes. Each runs in a process of its own; of nine passes the median counts.
 
 With --bound the large tenant has as many profiles as the chart lets it have, each with a cron of every minute over a
 thousand nodes: CPU seconds from such a minute, in which the small tenant has a new profile, to its first Job. The large
-tenant's profiles are plain, limit places and watts, limit places by labels that no node has, or have all of it.
+tenant's profiles are plain, limit places and watts (also to less than a node draws), limit places by labels that no
+node has, or have all of it.
 
 With --api-server it is the lab's real API server and the operator's own process: `benchmarks.tenants_on_cluster`.
 """
@@ -54,6 +55,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "limits": {"maxConcurrent": 10, "powerBudgetWatts": 10**7, "perTopology": [{"key": HOSTNAME, "max": 1}]},
     "full": {"maxConcurrent": 1000, "powerBudgetWatts": 12_000, "perTopology": [{"key": HOSTNAME, "max": 1}]},
+    "tooSmall": {"maxConcurrent": 1000, "powerBudgetWatts": 1000, "perTopology": [{"key": HOSTNAME, "max": 1}]},
     "missing": {
         "maxConcurrent": 10,
         "perTopology": [{"key": f"example.com/k{number}", "max": 1} for number in range(4)],

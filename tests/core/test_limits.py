@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from precision_api.facts.names import LABEL_WATTS_PER_GPU
 from precision_api.kinds.profile import NodeCounts
 from precision_api.kinds.report import ReportAttempt
+from precision_operator.core.admission import turns
 from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, Cap, FleetView
-from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, concurrency_limit
+from precision_operator.core.admission.limits import LIMITS, NODE_CHECKS, PROFILE_CHECKS, blocked_by, concurrency_limit
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.configuration import FleetLimits
 from precision_operator.core.observe.device_class import DeviceClass
@@ -39,7 +40,7 @@ from tests.support.world import (
     tried,
 )
 
-ALL = (*PROFILE_CHECKS, *NODE_CHECKS)
+ALL = tuple(LIMITS.values())
 RACK = "example.com/rack"
 POOL = "NVIDIA-H100-80GB-HBM3"
 OTHER = "uid-of-another-profile"
@@ -115,10 +116,9 @@ RAMP = PER_RACK | {"rampSeconds": 60}
 
 ORDER = """
     StoppedByAdmin Suspended TooManyFailures CanaryFailed CanaryFirst QuotaExceeded MaxConcurrentReached
-    DeviceClassMissing DeviceClassShares TopologyKeyMissing PowerBudgetTooSmall FleetPowerUnknown
-    FleetPowerTooSmall MeasuredByAnotherProfile KeptForPod BackingOff PoolLimitReached TopologyLimitReached
-    PowerBudgetReached FleetLimitReached FleetPowerReached Ramping ImagePullLimitReached LimitOfAnotherProfile
-    Busy InsufficientCPUAndMemory CheckingIdle
+    DeviceClassMissing DeviceClassShares PowerBudgetTooSmall FleetPowerUnknown FleetPowerTooSmall PoolLimitReached
+    PowerBudgetReached FleetLimitReached FleetPowerReached TopologyLimitReached Ramping MeasuredByAnotherProfile
+    KeptForPod BackingOff ImagePullLimitReached LimitOfAnotherProfile Busy InsufficientCPUAndMemory CheckingIdle
 """
 """Of several reasons the first is told."""
 
@@ -230,7 +230,8 @@ def test_a_gpu_that_is_not_known_counts_as_the_hungriest_until_its_first_report(
 def test_the_fleets_power_is_what_the_admins_say_else_the_products(
     labels: dict[str, str], pool: dict[str, Any], watts: tuple[int, str] | None
 ) -> None:
-    assert fleet(pools=[pool] if pool else []).watts(node_facts(node_object(EIGHT_H100 | labels))) == watts
+    as_a_profile_sees_it = node_facts(node_object(EIGHT_H100 | labels), pool_label="example.com/of-a-tenant")
+    assert fleet(pools=[pool] if pool else []).watts(as_a_profile_sees_it) == watts
 
 
 @pytest.mark.parametrize("told_watts", [8, 10**6])
@@ -286,7 +287,7 @@ def test_what_is_physical_counts_agents_of_other_profiles_on_matched_nodes(reaso
     running = job("n1", "other")
     seen = observed([rolled_out(**limits), profile("other")], fleet, jobs=(running,), pods=(pod(running),))
     node_states = {s.facts.name: s.reason for s in plan(seen).profiles[0].node_states}
-    assert node_states == {"n1": "MeasuredByAnotherProfile", "n2": reason}
+    assert node_states == {"n1": reason, "n2": reason}
 
 
 @pytest.mark.parametrize("limits", PHYSICAL.values(), ids=PHYSICAL)
@@ -309,6 +310,13 @@ def test_the_first_check_that_says_no_is_told_and_a_limit_below_any_node_binds_n
     assert [plan(seen).profiles[i].node_states[0].reason for i in (0, 1)] == ["PowerBudgetTooSmall", "AgentStarting"]
     hindered = request(profile=profile(suspend=True), live=runs_on("n2"))
     assert blocked_by(hindered, PROFILE_CHECKS) == blocked_by(request(profile=profile(suspend=True)), PROFILE_CHECKS)
+
+
+def test_nodes_of_one_kind_are_refused_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[AdmissionRequest] = []
+    monkeypatch.setattr(turns, "blocked_by", lambda each, limits: asked.append(each) or blocked_by(each, limits))
+    states = plan(observed([rolled_out(powerBudgetWatts=100)], nodes("n1", "n2", "n3"))).profiles[0].node_states
+    assert ([state.reason for state in states], len(asked)) == (["PowerBudgetTooSmall"] * 3, 2)
 
 
 def test_a_node_rests_after_a_disruption_as_long_as_is_set_whenever_asked() -> None:

@@ -93,18 +93,18 @@ async def test_a_pod_by_hand_of_a_gone_job_keeps_its_place_only_with_gpus_of_its
 
 async def test_a_start_waits_for_few_in_vain_and_all_have_a_turn_in_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[Plan] = []
-    monkeypatch.setattr(turns, "MOST_IN_VAIN", 3)
+    monkeypatch.setattr(turns, "MOST_IN_VAIN", 4)
     monkeypatch.setattr(reconcile, "plan", lambda *seen: plans.append(plan(*seen)) or plans[-1])
     loop = OperatorInMemory("n1", "n2", namespaces=("ml", "others"))
     for number in range(9):
-        loop.apply(f"vain-{number}", "others", rollout={"perTopology": [{"key": "example.com/none", "max": 1}]})
+        loop.apply(f"vain-{number}", "others", rollout={"powerBudgetWatts": 1})
     await loop.begin("ours", "ml", target={"nodeNames": ["n1"]})
     starts = [(outcome.cut, any(isinstance(action, Start) for action in outcome.actions)) for outcome in plans]
     asked = [[row.reason for item in outcome.profiles for row in item.node_states] for outcome in plans]
-    assert [reasons.count("TopologyKeyMissing") for reasons in asked] == [3, 3, 18, 18]
+    assert [reasons.count("PowerBudgetTooSmall") for reasons in asked] == [4, 4, 18, 18]
     assert starts == [(True, False), (True, True), (False, False), (False, False)]
     reasons = [row for number in range(9) for row in loop.status(f"vain-{number}", "others")["reasons"]]
-    assert [(row["reason"], row["count"]) for row in reasons] == [("TopologyKeyMissing", 2)] * 9
+    assert [(row["reason"], row["count"]) for row in reasons] == [("PowerBudgetTooSmall", 2)] * 9
 
 
 async def test_a_start_waits_for_no_more_candidates_than_a_pass_has_looks(monkeypatch: pytest.MonkeyPatch) -> None:

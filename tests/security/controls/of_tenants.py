@@ -158,8 +158,8 @@ TENANT: tuple[Control, ...] = (
         (
             ADMISSION,
             "the namespace of the reports that power limits go by",
-            "limits=partial(_limit, self.filed.get(namespace, ()), seen.watts)",
-            "limits=partial(_limit, sum(self.filed.values(), []), seen.watts)",
+            "cache(partial(_limit, there, observed.watts))",
+            "cache(partial(_limit, sum(filed.values(), []), observed.watts))",
             f"{_TENANTS}test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another",
         ),
     ),

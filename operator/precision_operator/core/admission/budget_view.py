@@ -129,8 +129,9 @@ class FleetView(Agents):
         labelled = whole_number(facts.labels.get(LABEL_WATTS_PER_GPU))
         if labelled:
             return facts.gpus * labelled, f"node label {LABEL_WATTS_PER_GPU}"
+        pool = self.nodes.get(facts.uid, facts).pool  # a profile may name another label for its pools
         for row in self.caps.pools:
-            if row.name == facts.pool and row.watts_per_gpu is not None:
+            if row.name == pool and row.watts_per_gpu is not None:
                 return facts.gpus * row.watts_per_gpu, f"wattsPerGPU of pool {row.name}"
         product = _part(facts.product_name, facts.product)
         return (facts.gpus * product.power_limit_watts, f"factory limit of {product.name}") if product else None
@@ -155,8 +156,6 @@ class BudgetView(Agents):
     """Agents of the profile that may be pulling their image."""
     hold: RefusedCreation | None = None
     """The cluster's refusal that concerns the profile as a whole."""
-    roomy: set[str] = field(default_factory=set)
-    """UIDs of nodes where its limits of what is physical leave room, until the next start."""
     _caps: dict[str | None, tuple[Cap, ...]] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
 
     @cached_property
@@ -240,6 +239,12 @@ class AdmissionRequest:
     """Whether the node would have to pull the agent's image; asked for late."""
     fleet: FleetView | None = None
     """The agents of all namespaces, where the operator's own limits are for them."""
+
+    @property
+    def kind(self) -> Hashable:
+        """What `KIND_CHECKS` see of the node but its pool: the same for all profiles of a namespace."""
+        drawn = self.fleet.watts(self.facts) if self.fleet is not None else None
+        return self.facts.way, self.facts.gpu, self.view.watts(self.facts), self.fleet_caps, drawn
 
     @cached_property
     def fleet_caps(self) -> tuple[Cap, ...]:

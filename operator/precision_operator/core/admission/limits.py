@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from operator import attrgetter
 
 from precision_api.facts.names import LABEL_WATTS_PER_GPU
 from precision_api.kinds.fields import IntOrPercent
@@ -29,8 +28,6 @@ from precision_operator.core.observe.stop import stopped
 from precision_operator.core.observe.tenants import shown_pod, words
 from precision_operator.core.reasons import Facts, Said, said
 
-LimitCheck = Callable[[AdmissionRequest], Said | None]
-
 
 @dataclass(frozen=True)
 class Limit:
@@ -38,13 +35,11 @@ class Limit:
 
     code: str
     """Of several answers (what the cluster refuses, what a node lacks) one."""
-    check: LimitCheck
+    check: Callable[[AdmissionRequest], Said | None]
     blockers: Blockers | None = None
     """Who stands in the way while it holds a node back; None where nobody can be named."""
     field: str | None = None
     """Of a rollout, for a limit of what is physical, which binds other profiles of its namespace too."""
-    when: Callable[[AdmissionRequest], object] = lambda _: True
-    """Without this it stops no candidate of the profile in this plan: of 50,000 none needs to be asked."""
 
 
 def concurrency_limit(limit: IntOrPercent, eligible: int) -> int:
@@ -108,14 +103,9 @@ def pool_limit_reached(request: AdmissionRequest) -> Said | None:
     return said("PoolLimitReached", pool=cap.value, limit=cap.agents) if cap is not None else None
 
 
-def topology_key_missing(request: AdmissionRequest) -> Said | None:
-    missing = (row.key for row in request.view.rollout.per_topology if row.key not in request.facts.labels)
-    return next((said("TopologyKeyMissing", key=key) for key in missing), None)
-
-
 def topology_limit_reached(request: AdmissionRequest) -> Said | None:
     for rack in request.view.rollout.per_topology:
-        group = request.facts.labels.get(rack.key)  # without it of no group; whether that may be is a check of its own
+        group = request.facts.labels.get(rack.key)  # without it of no group: then it is no candidate
         if group is not None and request.view.used(Cap(rack.key, ("label", rack.key), group)) >= rack.max:
             return said("TopologyLimitReached", limit=rack.max, key=rack.key, group=group)
     return None
@@ -136,7 +126,6 @@ def fleet_power(code: str, request: AdmissionRequest, alone: bool = False) -> Sa
     return beyond_watts(code, request.fleet, request.facts, request.fleet_caps, "where", alone)
 
 
-power_budget_reached = partial(power_budget, "PowerBudgetReached")
 power_budget_too_small = partial(power_budget, "PowerBudgetTooSmall", alone=True)
 
 
@@ -271,22 +260,34 @@ PROFILE_CHECKS: tuple[Limit, ...] = (
 )
 """What stops every candidate of the profile alike."""
 
-NODE_CHECKS: tuple[Limit, ...] = (
-    Limit("DeviceClassMissing", device_class_missing, when=lambda r: not r.view.observed.device_class.exists),
-    Limit("DeviceClassShares", device_class_shares, when=lambda r: r.view.observed.device_class.sharing),
-    Limit("TopologyKeyMissing", topology_key_missing, when=lambda r: r.view.rollout.per_topology),
-    Limit("PowerBudgetTooSmall", power_budget_too_small, when=lambda r: has_physical_limits(r.view.rollout)),
-    Limit("FleetPowerUnknown", fleet_power_unknown, when=attrgetter("fleet")),
-    Limit("FleetPowerTooSmall", partial(fleet_power, "FleetPowerTooSmall", alone=True), when=attrgetter("fleet")),
-    Limit("MeasuredByAnotherProfile", measured_by_another_profile, blockers.agents_on_node),
-    Limit("KeptForPod", kept_for_pod, blockers.waiting_pod, when=lambda r: r.view.observed.waited_for),
-    Limit("BackingOff", backing_off),
+KIND_CHECKS: tuple[Limit, ...] = (
+    Limit("DeviceClassMissing", device_class_missing),
+    Limit("DeviceClassShares", device_class_shares),
+    Limit("PowerBudgetTooSmall", power_budget_too_small),
+    Limit("FleetPowerUnknown", fleet_power_unknown),
+    Limit("FleetPowerTooSmall", partial(fleet_power, "FleetPowerTooSmall", alone=True)),
     Limit("PoolLimitReached", pool_limit_reached, blockers.agents_in_pool, "pools"),
+    Limit(
+        "PowerBudgetReached",
+        partial(power_budget, "PowerBudgetReached"),
+        blockers.agents_on_nodes,
+        "power_budget_watts",
+    ),
+    Limit("FleetLimitReached", fleet_limit_reached),
+    Limit("FleetPowerReached", partial(fleet_power, "FleetPowerReached")),
+)
+"""What stops alike all nodes of one `kind` and pool."""
+
+DOMAIN_CHECKS: tuple[Limit, ...] = (
     Limit("TopologyLimitReached", topology_limit_reached, blockers.agents_in_topology, "per_topology"),
-    Limit("PowerBudgetReached", power_budget_reached, blockers.agents_on_nodes, "power_budget_watts"),
-    Limit("FleetLimitReached", fleet_limit_reached, when=attrgetter("fleet")),
-    Limit("FleetPowerReached", partial(fleet_power, "FleetPowerReached"), when=attrgetter("fleet")),
-    Limit("Ramping", ramping, when=lambda r: r.view.rollout.ramp_seconds),
+    Limit("Ramping", ramping),
+)
+"""What stops alike all nodes in the same domains of `perTopology`."""
+
+NODE_CHECKS: tuple[Limit, ...] = (
+    Limit("MeasuredByAnotherProfile", measured_by_another_profile, blockers.agents_on_node),
+    Limit("KeptForPod", kept_for_pod, blockers.waiting_pod),
+    Limit("BackingOff", backing_off),
     Limit("ImagePullLimitReached", image_pull_limit_reached, blockers.own_agents),
     Limit("LimitOfAnotherProfile", limit_of_another_profile),
     Limit("Busy", busy, blockers.gpu_holder),
@@ -295,9 +296,10 @@ NODE_CHECKS: tuple[Limit, ...] = (
 )
 """What stops one candidate; the next one may go."""
 
-PHYSICAL_CHECKS = tuple(limit for limit in NODE_CHECKS if limit.field is not None)
-OTHER_CHECKS = tuple(limit for limit in NODE_CHECKS if limit.field is None)
-LIMITS: Mapping[str, Limit] = {limit.code: limit for limit in (*PROFILE_CHECKS, *NODE_CHECKS)}
+TABLES = (PROFILE_CHECKS, KIND_CHECKS, DOMAIN_CHECKS, NODE_CHECKS)
+"""In the order in which their reasons are told."""
+LIMITS: Mapping[str, Limit] = {limit.code: limit for table in TABLES for limit in table}
+PHYSICAL_CHECKS = tuple(limit for limit in LIMITS.values() if limit.field is not None)
 
 
 def blocked_by(request: AdmissionRequest, limits: Sequence[Limit]) -> Said | None:

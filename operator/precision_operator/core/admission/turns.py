@@ -1,20 +1,18 @@
 """Who starts now: free places go to candidates, profile by profile in turn, each checked against every limit."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
 from precision_api.facts.names import ANNOTATION_PLACE, grouped
 from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView
 from precision_operator.core.admission.limits import (
-    NODE_CHECKS,
-    OTHER_CHECKS,
     PROFILE_CHECKS,
-    Limit,
+    TABLES,
     blocked_by,
     has_physical_limits,
     physical_limit_reached,
@@ -53,8 +51,8 @@ class _InFlight:
     """What agents hold against other namespaces than their own."""
     starts: Mapping[str, dict[tuple[str, str], datetime]]
     """Recent creations by namespace, then by profile UID and node UID, those of this plan included."""
-    filed: Mapping[str, Sequence[Filed]]
-    """Reports by namespace: what one tenant's tell of a node's watts bears on its own limits alone."""
+    watts: Mapping[str, Callable[[str], int | None]]
+    """Enforced watts of a node by namespace: what one tenant's reports tell bears on its own limits alone."""
     newest: dict[tuple[str, str], datetime]
     """When the newest agent was created, by namespace and profile UID, and without a UID of the whole namespace."""
     limited: Mapping[str, Sequence[AcceptedPlan]]
@@ -65,8 +63,8 @@ class _InFlight:
     """How many of each profile have no pod yet, by its UID: the cluster may still refuse that."""
     pulling: Counter[str]
     """How many of each profile may be pulling their image."""
-    asked: dict[str, tuple[Sequence[Limit], ...]] = field(default_factory=dict)
-    """By a profile's UID what its candidates are asked for, and without the limits of what is physical."""
+    kinds: dict[tuple[str, str], Hashable] = field(default_factory=dict)
+    """The kinds of nodes, by namespace and node UID."""
     views: dict[str, BudgetView] = field(default_factory=dict)
     """The agents of its namespace as each profile sees them, by its UID."""
     totals: dict[str, Any] = field(default_factory=dict)
@@ -83,7 +81,7 @@ class _InFlight:
                 observed=seen,
                 profile=draft.profile,
                 live=self.live.setdefault(namespace, []),
-                limits=partial(_limit, self.filed.get(namespace, ()), seen.watts),
+                limits=self.watts.get(namespace, seen.watts.get),
                 nodes=draft.nodes,
                 matched=draft.node_states.by_uid.keys(),
                 tally=(status and status.nodes) or draft.node_states.tally,
@@ -109,8 +107,13 @@ class _InFlight:
                 reached = physical_limit_reached(AdmissionRequest(view, draft.nodes[node]))
                 if reached is not None:
                     yield draft.profile, reached
-                else:
-                    view.roomy.add(node)
+
+    def kind(self, draft: AcceptedPlan, facts: NodeFacts) -> Hashable:
+        """Candidates of a profile with the same are stopped alike by `KIND_CHECKS`, until the next start."""
+        key = draft.profile.namespace, facts.uid
+        if key not in self.kinds:
+            self.kinds[key] = self.request(draft, facts).kind
+        return self.kinds[key], facts.pool
 
     def request(self, draft: AcceptedPlan, facts: NodeFacts, **more: Any) -> AdmissionRequest:
         """What bears on a start on this node, as one profile sees it; `more` is of the candidate."""
@@ -150,19 +153,20 @@ def admit(
     while any(queues.values()) and not enough:
         uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(accepted[u], queues[u][0], in_flight))
         namespace = accepted[uid].profile.namespace
-        for node_state, start in _until_one_starts(accepted[uid], queues[uid], in_flight, faults):
-            outcomes[uid][node_state.facts.uid] = node_state
-            (may_start if REASONS[node_state.reason].tentative else in_vain)[namespace] += 1
-            if start is not None:
-                starts.append(start)
-                withdrawn += in_flight.others.make_room(in_flight.request(accepted[uid], start.facts))
-            nodes_to_probe += [node_state.facts.name] if node_state.reason == "CheckingIdle" else []
-            vain = in_vain[namespace] >= MOST_IN_VAIN and bool(may_start.keys() - {namespace})
-            if enough := not whole and (vain or may_start.total() >= LOOKS_PER_PASS):
-                break
+        node_states, start = _until_one_starts(accepted[uid], queues[uid], in_flight, faults)
+        outcomes[uid].update((node_state.facts.uid, node_state) for node_state in node_states)
+        last = node_states[-1]
+        may_start[namespace] += REASONS[last.reason].tentative
+        in_vain[namespace] += len(node_states) - REASONS[last.reason].tentative
+        if start is not None:
+            starts.append(start)
+            withdrawn += in_flight.others.make_room(in_flight.request(accepted[uid], start.facts))
+        nodes_to_probe += [last.facts.name] if last.reason == "CheckingIdle" else []
+        vain = in_vain[namespace] >= MOST_IN_VAIN and may_start.total() > may_start[namespace]
+        enough = not whole and (vain or may_start.total() >= LOOKS_PER_PASS)
     plans = tuple(_with_outcomes(d, outcomes[d.profile.uid], observed) for d in drafts)
-    cut = any(queues.values())
-    return Admission(plans, tuple(starts), tuple(dict.fromkeys(nodes_to_probe)), tuple(withdrawn), cut)
+    probes = tuple(dict.fromkeys(nodes_to_probe))
+    return Admission(plans, tuple(starts), probes, tuple(withdrawn), any(queues.values()))
 
 
 def _with_outcomes(draft: ProfilePlan, outcomes: Mapping[str, NodeState | None], observed: Observed) -> ProfilePlan:
@@ -205,8 +209,10 @@ def _turn(
 
 def _until_one_starts(
     draft: AcceptedPlan, queue: deque[int], in_flight: _InFlight, faults: list[Fault]
-) -> Iterator[tuple[NodeState, Start | None]]:
-    """What comes of the profile's next candidates, until it is others' turn."""
+) -> tuple[Sequence[NodeState], Start | None]:
+    """What comes of the profile's next candidates, until it is others' turn: of these the last one may start."""
+    node_states: list[NodeState] = []
+    answers: dict[Hashable, Said | None] = {}
     is_last = draft.profile.namespace not in in_flight.observed.vain or _comes_last(draft, queue[0], in_flight)
     try:
         stopped = blocked_by(in_flight.request(draft, draft.node_states[queue[0]].facts), PROFILE_CHECKS)
@@ -216,19 +222,18 @@ def _until_one_starts(
     while queue and (is_last or not _comes_last(draft, queue[0], in_flight)):
         candidate = draft.node_states[queue.popleft()]
         if stopped is not None:
-            yield candidate.waiting(stopped), None
+            node_states.append(candidate.waiting(stopped))
             continue
         try:
-            node_state, start = _admit_candidate(draft, candidate, in_flight)
+            node_state, start = _admit_candidate(draft, candidate, in_flight, answers)
         except Exception as error:
             faults.append(Fault("node", f"{candidate.facts.name} for {draft.profile.key}", error))
             node_state, start = plan_failed(candidate.facts, error, candidate.report), None
-        is_taken = REASONS[node_state.reason].tentative
-        if is_taken:
+        node_states.append(node_state)
+        if REASONS[node_state.reason].tentative:
             _take(in_flight, draft, candidate)
-        yield node_state, start
-        if is_taken:
-            return
+            return node_states, start
+    return node_states, None
 
 
 def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequence[Attempt]) -> _InFlight:
@@ -237,6 +242,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
     But not what nobody is there to end: a pod past its end, or a Job that is deleted and waits for such a pod.
     """
     owners = {profile.uid: f"profile {profile.key}" for profile in observed.profiles}
+    filed = grouped((namespace, there) for (namespace, *_), there in observed.filed.items())
     abandoned = {pod.job_uid for pod in observed.pods if is_abandoned(pod, observed.settings, observed.now)}
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
     starts, newest = _starts(observed, drafts)
@@ -252,7 +258,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
         taken={(item.namespace, item.node_name): owners.get(item.profile_uid, LOST) for item in reversed(agents)},
         others=Others(observed, live, owners, {draft.profile.namespace for draft in active}),
         starts=starts,
-        filed=grouped((namespace, there) for (namespace, *_), there in observed.filed.items()),
+        watts={namespace: cache(partial(_limit, there, observed.watts)) for namespace, there in filed.items()},
         newest=newest,
         limited=grouped((d.profile.namespace, d) for d in active if has_physical_limits(d.profile.spec.rollout)),
         agents=Counter((agent.namespace, uid) for agent in live.values() for uid in (agent.profile_uid, "")),
@@ -344,33 +350,29 @@ def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> No
     in_flight.newest[profile.namespace, profile.uid] = in_flight.newest[profile.namespace, ""] = now
     in_flight.full.pop(profile.namespace, None)
     for view in in_flight.views.values():
-        if view.profile.namespace == profile.namespace:
-            view.roomy.clear()
-            if "newest" in vars(view):
-                group = view.ramp_group(profile.uid, facts.labels)
-                view.newest[group] = max(now, view.newest.get(group, now))
+        if view.profile.namespace == profile.namespace and "newest" in vars(view):
+            group = view.ramp_group(profile.uid, facts.labels)
+            view.newest[group] = max(now, view.newest.get(group, now))
 
 
 def _is_cold(draft: AcceptedPlan, candidate: NodeState) -> bool:
     return is_cold(candidate.facts, draft.asked.image, draft.asked.image_digest, candidate.report)
 
 
-def _admit_candidate(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight) -> tuple[NodeState, Start | None]:
-    """One candidate's turn: it starts, or its stand says what it waits for."""
-    run, profile = candidate.current, draft.profile
+def _admit_candidate(
+    draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight, answers: dict[Hashable, Said | None]
+) -> tuple[NodeState, Start | None]:
+    """One candidate's turn: it starts, or its stand says what it waits for, `answers` what those like it wait for."""
+    profile, facts, run, settings = draft.profile, candidate.facts, candidate.current, in_flight.observed.settings
     assert run is not None
+    kind = in_flight.kind(draft, facts)
+    domain = (kind, *[facts.labels.get(row.key) for row in profile.spec.rollout.per_topology])
     cold = partial(_is_cold, draft, candidate)
-    request = in_flight.request(draft, candidate.facts, attempt=run.attempt, cold=cold)
-    if profile.uid not in in_flight.asked:
-        tables = (NODE_CHECKS, OTHER_CHECKS)
-        in_flight.asked[profile.uid] = tuple([limit for limit in rows if limit.when(request)] for rows in tables)
-    hindered = blocked_by(request, in_flight.asked[profile.uid][candidate.facts.uid in request.view.roomy])
-    return (candidate.waiting(hindered), None) if hindered else _start(draft, candidate, request.view)
-
-
-def _start(draft: AcceptedPlan, candidate: NodeState, view: BudgetView) -> tuple[NodeState, Start | None]:
-    profile, facts, run, settings = draft.profile, candidate.facts, candidate.current, view.observed.settings
-    assert run is not None
+    for key, limits in zip((kind, domain, facts.uid), TABLES[1:], strict=True):
+        if key not in answers:
+            answers[key] = blocked_by(in_flight.request(draft, facts, attempt=run.attempt, cold=cold), limits)
+        if (hindered := answers[key]) is not None:
+            return candidate.waiting(hindered), None
     document = measurement_request(draft.asked, facts, run.run, run.attempt.number + 1 if run.attempt else 1)
     refused = too_large(document)
     if refused is not None:
@@ -378,7 +380,7 @@ def _start(draft: AcceptedPlan, candidate: NodeState, view: BudgetView) -> tuple
     starting = said("AgentStarting", attempt=document.attempt, why="its Job is being created")
     names = (profile.namespace, profile.name, profile.uid, facts.name, facts.uid)
     job = manifest.job(draft.asked, facts, run, document, settings)
-    job["metadata"]["annotations"][ANNOTATION_PLACE] = view.place(facts)
+    job["metadata"]["annotations"][ANNOTATION_PLACE] = in_flight.view(draft).place(facts)
     start = Start(
         profile=profile,
         facts=facts,

@@ -163,7 +163,7 @@ class NodeStates(tuple[NodeState, ...]):
         made.by_uid = states
         if all(map(is_told_alike, *zip(*pairs, strict=True))):
             made.words, made.measurable = self.words, self.measurable
-        if "tallies" in vars(self):
+        if "tallies" in vars(self) and 2 * len(changes) < len(states):
             made.tallies = self.tallies.copy()
             for uid, node_state in changes.items():
                 made.tallies.subtract(self.by_uid[uid].marks if uid in self.by_uid else ())
@@ -436,7 +436,9 @@ def _node_state(facts: NodeFacts, objects: _Found, observed: Observed, decision:
         ended = _ended(now.attempt, spec, report, observed)
         if ended is not None:
             return NodeState(facts, ended, report, now)
-    decision = decision or decide(facts, spec.target, spec.agent.tolerations, observed.settings.startup_taints, gate)
+    keys = [row.key for row in spec.rollout.per_topology]
+    startup, tolerations = observed.settings.startup_taints, spec.agent.tolerations
+    decision = decision or decide(facts, spec.target, tolerations, startup, gate, keys)
     if decision.kind != "eligible":
         return NodeState(facts, decision, report, now, decision=decision)
     if isinstance(asked, Said) or now is None:

@@ -62,6 +62,7 @@ class NodeAndTarget:
     tolerations: Sequence[Toleration] = ()
     startup_taints: Sequence[str] = ()
     gate_taints: Sequence[str] = ()
+    topology_keys: Sequence[str] = ()
 
 
 def mismatch(target: Target, facts: NodeFacts) -> str | None:
@@ -102,14 +103,15 @@ def decide(
     tolerations: Sequence[Toleration] = (),
     startup_taints: Sequence[str] = (),
     gate_taints: Sequence[str] = (),
+    topology_keys: Sequence[str] = (),
 ) -> Said:
     """Whether a matched node is measured now, later, or not as it is.
 
     `tolerations` are the profile's own; `startup_taints` are keys of taints that the admin's own tools put on nodes
     that are not in service yet (with a slash at the end: all keys below it), `gate_taints` of those that wait for this
-    profile's verdict.
+    profile's verdict; `topology_keys` are of labels by which its rollout limits agents.
     """
-    question = NodeAndTarget(facts, target, tolerations, startup_taints, gate_taints)
+    question = NodeAndTarget(facts, target, tolerations, startup_taints, gate_taints, topology_keys)
     for code, check in CHECKS:
         if (reason_facts := check(facts, question)) is not None:
             return Said(code, reason_facts)
@@ -283,5 +285,9 @@ CHECKS: tuple[tuple[str, Callable[[NodeFacts, NodeAndTarget], Facts | None]], ..
     ("Cordoned", _cordoned),
     ("GPUsNotReady", _gpus_not_ready),
     ("GPUsTainted", _gpus_tainted),
+    (
+        "TopologyKeyMissing",
+        lambda facts, asked: _where_so(key=next((k for k in asked.topology_keys if k not in facts.labels), None)),
+    ),
 )
 """The first check that speaks decides: what stays before what passes, what is wrong with the GPUs before the rest."""

@@ -28,9 +28,9 @@ def waits_for_verdict(facts: NodeFacts) -> bool:
 
 def run_to_prove(profile: AcceptedProfile, facts: NodeFacts, settings: Settings, now: datetime) -> str:
     """Which run of the profile is to prove the node as it is, or to confirm a Fail of an open one; empty: none."""
-    verdict, mark = facts.verdict, f"judge {facts.boot} {settings.started}"
     if not (facts.boot and profile.spec.acceptance and settings.node_gate.of(profile.namespace, profile.name)):
         return ""
+    verdict, mark = facts.verdict, f"judge {facts.boot} {settings.started}"
     if not waits_for_verdict(facts):
         first = verdict.unconfirmed_since
         if first is None or now < first + CONFIRM_AFTER:
