@@ -137,17 +137,12 @@ class Compared:
     """Those that have a rate and too few peers, with how many."""
     rows: "Counter[PeerRates]"
     """How many readings are held against each."""
-    _slow: dict[float, Sequence[Judged]] = field(default_factory=dict)
 
     def slow(self, percent: float) -> Sequence[Judged]:
         """The slow ones."""
-        if percent not in self._slow:
-            of_most = [
-                (of[node], rates) for rates, of in self.held.items() for node in rates.below(percent) & of.keys()
-            ]
-            others = [(reading, rates) for reading, rates in self.pairs if reading.node in rates.below(percent)]
-            self._slow[percent] = [rates.judge(reading, percent) for reading, rates in (*of_most, *others)]
-        return self._slow[percent]
+        of_most = [(of[node], rates) for rates, of in self.held.items() for node in rates.below(percent) if node in of]
+        others = [(reading, rates) for reading, rates in self.pairs if reading.node in rates.below(percent)]
+        return [rates.judge(reading, percent) for reading, rates in (*of_most, *others)]
 
 
 class PeerGroup:
