@@ -178,6 +178,26 @@ def test_a_reference_that_was_replaced_is_old_or_of_other_gpus_is_inconclusive_b
     assert machine.ran == 0
 
 
+@pytest.mark.parametrize(("given", "files", "shown", "reason"), [
+    ("GPU-a,GPU-b", 0, 2, "PartialNode"), ("0", 8, 1, "PartialNode"), ("void", 3, 3, "PartialNode"),
+    ("all", 8, 7, "OtherGPUs"), ("0,1,2,3,4,5,6,7", 0, 7, "OtherGPUs"), ("", 0, 7, "OtherGPUs"),
+])  # fmt: skip
+def test_a_part_of_a_node_is_refused_or_skipped_but_not_a_node_that_lost_a_gpu(
+    machine: Machine, given: str, files: int, shown: int, reason: str
+) -> None:
+    for name in ("nvidiactl", *(f"nvidia{at}" for at in range(files))):
+        (machine.folder / name).touch()
+    machine.patch.setattr(program, "DEVICES", machine.folder)
+    machine.patch.setenv("NVIDIA_VISIBLE_DEVICES", given)
+    machine.sees(*gpu_names("new")[:shown])
+    for option, skips in (("refuse", False), ("skip", reason == "PartialNode")):
+        done = machine.check("--partial", option)
+        answer = (0, "Skipped") if skips else (31, "Inconclusive")
+        assert (done.exit_code, last(done)["verdict"], last(done)["reason"]) == (*answer, reason)
+    machine.sees(*gpu_names("new"))
+    assert (machine.check("--partial", "skip", runs=(PLAIN,)).exit_code, machine.ran) == (0, 1), "NVML shows all"
+
+
 @pytest.mark.parametrize(("ill", "code", "reason"), [
     ({"ecc_volatile_uncorrectable": 2}, 30, "UncorrectableECC"), ({"remap_pending": True}, 30, "RowRemapPending"),
     ({"clock_reasons": 0x80}, 31, "Throttled"), ({"clock_reasons": 0x4}, 0, "WithinLimits"),

@@ -29,7 +29,7 @@ from precision_agent.method import duration
 from precision_agent.power import nvml, preflight, throttle
 from precision_agent.run.local import names_of, plain_name
 from precision_agent.run.open import VISIBLE, chosen
-from precision_agent.run.options import BackendOption, Form, ReplayFault, ReplayScale, ReplaySeed
+from precision_agent.run.options import BackendOption, Form, Partial, ReplayFault, ReplayScale, ReplaySeed
 from precision_agent.run.publish import TERMINATION_LOG_ENV, places, replace_file
 from precision_api.acceptance.judge import MOST_RUNS, WORST_FIRST, judge
 from precision_api.acceptance.reference import Reference, look_at, read_reference, sha256_of
@@ -42,11 +42,12 @@ from precision_api.exchange.result import MeasurementResult
 from precision_api.facts.names import SHARED_MEMORY
 from precision_api.facts.recipes import Recipe
 
-CODES = {"Pass": 0, "Fail": exits.NOT_ACCEPTED.code, "Inconclusive": exits.UNDECIDED.code}
+CODES = {"Pass": 0, "Fail": exits.NOT_ACCEPTED.code, "Inconclusive": exits.UNDECIDED.code, "Skipped": 0}
 NO_FIGURE = frozenset({12, 13, 14, 15, 17, 18, 19, 21})
 """Exit codes of a run that name why there is no figure: Inconclusive. Every other one is handed on as it is."""
 DRIVER = Path("/proc/driver/nvidia/version")
 """There where a driver is loaded, in each container too, though NVML may be broken."""
+DEVICES, GIVEN = Path("/dev"), "NVIDIA_VISIBLE_DEVICES"
 MEMORY_SECONDS, MOST_ASIDE = 24 * 3600, 64
 MOST_BYTES = 2048
 """Of the last line: what a kubelet keeps of a log where there is no termination message."""
@@ -67,6 +68,7 @@ def check(
     shift: Annotated[float, typer.Option(help="Per cent that the fleet's last nodes lie off the reference.")] = 0.0,
     plan: Annotated[bool, typer.Option("--plan", help="Only say how long each phase takes.")] = False,
     form: Annotated[Form, typer.Option("--output", "-o", help="json: a line for each check.")] = Form.table,
+    partial: Annotated[Partial, typer.Option(help="With some of the node's GPUs: end with 31 or 0.")] = Partial.refuse,
     accept_simulated: Annotated[bool, typer.Option(help="For trials without a GPU: replayed figures count.")] = False,
     backend: BackendOption = "auto",
     replay_scale: ReplayScale = 1.0,
@@ -105,8 +107,20 @@ def check(
         call.shown = {"gpus": uuids, "watts": watts, "driver": seen.driver, "stackHash": key.software}
     with ExitStack() as end:
         verdict = call.refused(reference_sha256, split) or (state and _held(Path(state), end)) or call.decided()
-    _say_all(call, verdict, Path(evidence) if evidence else None, form)
-    raise typer.Exit(CODES[verdict.outcome])
+    outcome = "Skipped" if (partial, verdict.reason) == (Partial.skip, "PartialNode") else verdict.outcome
+    _say_all(call, verdict, outcome, Path(evidence) if evidence else None, form)
+    raise typer.Exit(CODES[outcome])
+
+
+def _given() -> int | None:
+    """GPUs that this container was given, by its device plugin or its device files; None where neither says it.
+
+    NVML does not tell it: a GPU that fell off the bus is missing there, and its node is no partial one.
+    """
+    names = os.environ.get(GIVEN, "").split(",")
+    if all(name.isdigit() or name.startswith("GPU-") for name in names):
+        return len(names)
+    return len([*DEVICES.glob("nvidia[0-9]*")]) or None
 
 
 def _held(folder: Path, end: ExitStack) -> Verdict | None:
@@ -177,13 +191,17 @@ class Call:
 
     def refused(self, sha256: str | None, split: str) -> Verdict | None:
         """Why nothing has to be measured to see that there is no answer."""
+        given, gpus = _given(), self.reference.request.node.gpus
+        if given is not None and given < gpus != len(self.uuids or ()):
+            typer.echo(f"precision-agent: nothing is judged: {given} of the node's {gpus} GPUs are here", err=True)
+            return Verdict("Inconclusive", "PartialNode")
         if sha256 is not None and sha256 != self.sha256:
             return Verdict("Inconclusive", "ReferenceReplaced")
         if problem := self.reference.problem(datetime.now(UTC)):
             return Verdict("Inconclusive", problem)
         if split != ",".join(map("=".join, self.reference.split.items())):
             return Verdict("Inconclusive", "OtherKey")
-        other = self.uuids is not None and len(self.uuids) != self.reference.request.node.gpus
+        other = self.uuids is not None and len(self.uuids) != gpus
         return Verdict("Inconclusive", "OtherGPUs") if other else None
 
     def decided(self) -> Verdict:
@@ -308,12 +326,12 @@ def _boot() -> tuple[str, float]:
     return BOOT_ID.read_text().strip() if BOOT_ID.exists() else "", time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _say_all(call: Call, verdict: Verdict, evidence: Path | None, form: Form) -> None:
+def _say_all(call: Call, verdict: Verdict, outcome: str, evidence: Path | None, form: Form) -> None:
     """Evidence first, for a failed Job is deleted with its log; then each check, and the verdict in the last line."""
     rows = [_row(row) for row in verdict.rows]
     subject: dict[str, Any] = {"node": NODE, "bootId": _boot()[0]}
     document: dict[str, Any] = {
-        "verdict": verdict.outcome,
+        "verdict": outcome,
         "reason": verdict.reason,
         "reference": call.sha256,
         "recipes": call.recipes,

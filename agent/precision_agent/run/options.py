@@ -18,6 +18,13 @@ class Form(StrEnum):
     json = "json"
 
 
+class Partial(StrEnum):
+    """What a check does in a container with only some of the node's GPUs: nothing is judged there."""
+
+    refuse = "refuse"
+    skip = "skip"
+
+
 class Way(StrEnum):
     """Whose method."""
 

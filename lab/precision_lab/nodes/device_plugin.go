@@ -2,7 +2,8 @@
 //
 // A device listed in the file of --unhealthy (one ID a line) is reported as unhealthy for as long as it stands there.
 // --mount HOST:CONTAINER and --env NAME=VALUE are given to every container that gets a device, as NVIDIA's plugin gives
-// it the driver's files. The plugin registers again after a restart of the kubelet, which deletes all sockets.
+// it the driver's files, and NVIDIA_VISIBLE_DEVICES names its devices. The plugin registers again after a restart of the
+// kubelet, which deletes all sockets.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -76,8 +78,11 @@ func (p *plugin) devices(unhealthy string) []*api.Device {
 
 func (p *plugin) Allocate(_ context.Context, request *api.AllocateRequest) (*api.AllocateResponse, error) {
 	answer := &api.AllocateResponse{}
-	for range request.ContainerRequests {
-		answer.ContainerResponses = append(answer.ContainerResponses, p.response)
+	for _, container := range request.ContainerRequests {
+		envs := maps.Clone(p.response.Envs)
+		envs["NVIDIA_VISIBLE_DEVICES"] = strings.Join(container.DevicesIds, ",")
+		response := &api.ContainerAllocateResponse{Envs: envs, Mounts: p.response.Mounts}
+		answer.ContainerResponses = append(answer.ContainerResponses, response)
 	}
 	return answer, nil
 }
