@@ -61,9 +61,8 @@ class Node:
         told = self.root / "told"
         why = told.read_text().strip() if told.exists() else ""
         told.unlink(missing_ok=True)
-        return "drained" if done.returncode else "runs", why.removeprefix(
-            "update NodeName=n1 State=DRAIN Reason=precision: "
-        )
+        why = why.removeprefix("update NodeName=n1 State=DRAIN Reason=precision: ")
+        return "drained" if done.returncode else "runs", why
 
 
 def test_a_sound_node_takes_jobs_and_one_with_a_slow_gpu_is_drained_with_the_reason(tmp_path: Path) -> None:

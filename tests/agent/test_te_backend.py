@@ -143,16 +143,11 @@ def test_prequantized_holds_the_gemm_and_nothing_of_the_weights_cast(recipe: Any
     bench = Bench(asked=request(workload={"gradientAccumulation": accumulation}))
     variant = Variant(recipe, recipe)
     for pass_ in ("fprop", "dgrad", "wgrad"):
-        assert us(kernel_only(bench, variant, pass_)) == pytest.approx(GEMM[None if recipe == "bf16" else recipe][1])
-
-
-def kernel_only(bench: Bench, variant: Variant, pass_: str) -> float:
-    """Timed seconds of a GEMM with its quantisation, times the share of its kernels that a profile shows."""
-    timed = sample(bench.backend.measure(bench.gemm("qkv", pass_, "prequantized"), variant, 1e-4))
-    assert timed.holds_quantization
-    share = bench.backend.profile(variant, "gemms", 0.0).gemms["qkv", pass_].gemm_share
-    assert share
-    return timed.seconds * share
+        timed = sample(bench.backend.measure(bench.gemm("qkv", pass_, "prequantized"), variant, 1e-4))
+        share = bench.backend.profile(variant, "gemms", 0.0).gemms["qkv", pass_].gemm_share
+        assert timed.holds_quantization
+        assert share
+        assert us(timed.seconds * share) == pytest.approx(GEMM[None if recipe == "bf16" else recipe][1])
 
 
 @pytest.mark.parametrize(("tag", "recipe"), [("v2.8", "fp8_delayed"), ("v2.20", "nvfp4"), ("v2.20", "bf16")])

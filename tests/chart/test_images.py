@@ -140,15 +140,6 @@ def test_images_carry_the_charts_version_and_stay_below_their_limit() -> None:
         image_archives.demand_sizes({"operator": limit + 100_000})
 
 
-def source_tree(folder: Path) -> Path:
-    (folder / "agent").mkdir(parents=True)
-    (folder / "docs").mkdir()
-    (folder / ".dockerignore").write_text("*\n!README.md\n!agent\n**/__pycache__\n")
-    for name in ("Dockerfile", "README.md", "agent/run.py", "docs/install.md"):
-        (folder / name).write_text(name)
-    return folder
-
-
 @pytest.mark.parametrize(
     ("changed", "rebuilt"),
     [
@@ -161,11 +152,14 @@ def source_tree(folder: Path) -> Path:
     ],
 )
 def test_images_are_rebuilt_where_what_the_builder_gets_changed(tmp_path: Path, changed: str, rebuilt: bool) -> None:
-    tree = source_tree(tmp_path)
-    before = image_archives.source_hash(tree)
-    (tree / changed).parent.mkdir(exist_ok=True)
-    (tree / changed).write_text("changed")
-    assert (image_archives.source_hash(tree) != before) is rebuilt
+    for name in ("Dockerfile", "README.md", "agent/run.py", "docs/install.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / ".dockerignore").write_text("*\n!README.md\n!agent\n**/__pycache__\n")
+    before = image_archives.source_hash(tmp_path)
+    (tmp_path / changed).parent.mkdir(exist_ok=True)
+    (tmp_path / changed).write_text("changed")
+    assert (image_archives.source_hash(tmp_path) != before) is rebuilt
 
 
 def test_the_builds_that_were_used_last_are_kept(tmp_path: Path) -> None:
@@ -177,17 +171,12 @@ def test_the_builds_that_were_used_last_are_kept(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"newest", "second", "base.tar"}
 
 
-def compiled_module(folder: Path) -> Path:
-    source = folder / "precision_x" / "room" / "a.py"
+@pytest.mark.parametrize("fault", ["missing", "older", "empty"])
+def test_modules_that_would_be_compiled_at_each_start_are_an_error(tmp_path: Path, fault: str) -> None:
+    source = tmp_path / "precision_x" / "room" / "a.py"
     source.parent.mkdir(parents=True)
     source.write_text("x = 1\n")
     py_compile.compile(str(source))
-    return source
-
-
-@pytest.mark.parametrize("fault", ["missing", "older", "empty"])
-def test_modules_that_would_be_compiled_at_each_start_are_an_error(tmp_path: Path, fault: str) -> None:
-    source = compiled_module(tmp_path)
     images_check.demand_bytecode("operator", tmp_path)
     if fault == "older":
         os.utime(source, (1e9, 1e9))

@@ -33,19 +33,14 @@ REAL_NODES = {
 }
 
 
-def as_node(entry: dict[str, Any]) -> dict[str, Any]:
-    """The Node object of a golden entry: what its source shows, nothing added."""
-    status = {key: entry[key] for key in ("allocatable", "capacity") if entry.get(key) is not None}
-    spec = {"taints": entry["taints"], "unschedulable": entry.get("unschedulable", False)}
-    return {"metadata": {"name": "n1", "labels": entry["labels"]}, "spec": spec, "status": status}
-
-
 @pytest.mark.parametrize(
     ("entry", "reason"), list(zip(GOLDEN["nodes"], REAL_NODES.values(), strict=True)), ids=REAL_NODES
 )
 def test_real_nodes_are_decided_as_their_owners_would(entry: dict[str, Any], reason: str) -> None:
     assert entry["what"].startswith(list(REAL_NODES)[GOLDEN["nodes"].index(entry)])
-    facts = node_facts(as_node(entry))
+    status = {key: entry[key] for key in ("allocatable", "capacity") if entry.get(key) is not None}
+    spec = {"taints": entry["taints"], "unschedulable": entry.get("unschedulable", False)}
+    facts = node_facts({"metadata": {"name": "n1", "labels": entry["labels"]}, "spec": spec, "status": status})
     assert decide(facts, ANY).reason == reason
     if reason == "Eligible":
         expected = entry["expected"]

@@ -103,14 +103,6 @@ def in_code(dotted: str) -> bool:
     return module.is_file() and place.name in names_in(module)
 
 
-def value_in_code(dotted: str) -> float:
-    """The number that a name is assigned."""
-    place = module_of(dotted)
-    value = names_in(place.parent.with_suffix(".py"))[place.name]
-    assert value is not None
-    return float(ast.literal_eval(value))
-
-
 METHOD_TEXT = METHOD.read_text(encoding="utf-8")
 
 
@@ -128,4 +120,8 @@ def test_a_name_that_is_not_in_code_is_seen(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "number", "unit"), THRESHOLD.findall(METHOD_TEXT))
 def test_a_threshold_of_the_method_has_the_value_that_the_page_gives(name: str, number: str, unit: str) -> None:
-    assert (float(number) * (1.0 if name.endswith("_PERCENT") else UNITS[unit])) == pytest.approx(value_in_code(name))
+    place = module_of(name)
+    value = names_in(place.parent.with_suffix(".py"))[place.name]
+    assert value is not None
+    shown = float(number) * (1.0 if name.endswith("_PERCENT") else UNITS[unit])
+    assert shown == pytest.approx(float(ast.literal_eval(value)))

@@ -212,19 +212,14 @@ def checked(promtool: Path, folder: Path, *exprs: str) -> int:
     return subprocess.run([promtool, "check", "rules", path], capture_output=True, check=False).returncode
 
 
-def sums_of(body: bytes) -> dict[str, float]:
-    """What the series of each rule that only takes one raw family over must add up to."""
-    totals: Counter[str] = Counter()
-    for series, value in samples(body).items():
-        totals[series.partition("{")[0]] += float(value)
-    return {record: totals[plain[1]] for record, expr in EXPRESSIONS if (plain := PLAIN.fullmatch(expr))}
-
-
 @pytest.mark.cluster
 @pytest.mark.parametrize("pods", [("a",), ("a", "b")], ids=["one", "two at once"])
 def test_a_second_exporter_changes_no_recorded_figure(pods: tuple[str, ...], tmp_path: Path, promtool: Path) -> None:
     body = sweeps(24, 7)[3].body
-    expected = sums_of(body)
+    totals: Counter[str] = Counter()
+    for series, value in samples(body).items():
+        totals[series.partition("{")[0]] += float(value)
+    expected = {record: totals[plain[1]] for record, expr in EXPRESSIONS if (plain := PLAIN.fullmatch(expr))}
     assert len(expected) > 12
     equal = [{"labels": "{}", "value": 1}]
     looks = [(f"abs(sum({record}) / {value!r} - 1) < bool 1e-9", equal) for record, value in expected.items() if value]

@@ -1,5 +1,7 @@
 """The images that were just built start on real nodes, in namespaces that enforce Pod Security `restricted`."""
 
+from pathlib import Path
+
 import pytest
 
 from precision_lab.builds.image_archives import NAMES, version
@@ -36,7 +38,7 @@ def test_the_programs_run_as_a_user_without_a_name(installed: Installed) -> None
                 pid for pid in processes_of(pod["metadata"]["uid"]) if "precision_operator" in "".join(command_of(pid))
             ]
             assert pids, pod["metadata"]["name"]
-            assert user_of(pids[0]) == 65532
+            assert Path(f"/proc/{pids[0]}").stat().st_uid == 65532
 
 
 def test_the_agents_image_has_its_user_that_users_name_and_its_program_by_itself(installed: Installed) -> None:
@@ -81,9 +83,3 @@ def agent_image_pod() -> Object:
             "containers": [container],
         },
     }
-
-
-def user_of(pid: int) -> int:
-    with open(f"/proc/{pid}/status") as status:
-        line = next(line for line in status if line.startswith("Uid:"))
-    return int(line.split()[1])
