@@ -212,10 +212,8 @@ def test_all_readings_of_a_slice_count_and_none_from_before_it() -> None:
     assert (found.state, found.seconds) == ("steady", 2.0 * LEAST_POINTS)
 
 
-def warmed(device: FakeBackend, recorded: dict[str, Recording] | None = None) -> tuple[str, float]:
-    found = warm_up(
-        devices_of(device), BF16, lambda: recorded or {}, lambda: None, lambda spent: None, WarmUp(60.0, 2.0)
-    )
+def warmed(device: FakeBackend) -> tuple[str, float]:
+    found = warm_up(devices_of(device), BF16, dict, lambda: None, lambda spent: None, WarmUp(60.0, 2.0))
     return found.state, found.seconds
 
 

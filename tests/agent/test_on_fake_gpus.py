@@ -59,7 +59,6 @@ def run(library: Path, tmp_path: Path, by: Popen[str]) -> Run:
     return partial(go, library, tmp_path, by=by)
 
 
-PAIR = TINY_WORKLOAD.model_copy(update={"micro_batch_size": 2})
 LONG: dict[str, dict[str, Any]] = {
     "two": {"script": TWO, "waves": 2},
     "one alone, without a word on heat": {
@@ -72,7 +71,7 @@ LONG: dict[str, dict[str, Any]] = {
         "script": TWO,
         "backend": "ShortOfMemory",
         "recipes": ("bf16",),
-        "workload": PAIR,
+        "workload": TINY_WORKLOAD.model_copy(update={"micro_batch_size": 2}),
         "may_halve_micro_batch": True,
     },
 }

@@ -24,7 +24,6 @@ from precision_api.exchange.result import Failure, MeasurementResult, Memory
 from precision_api.exchange.wire import read_message
 from tests.support.result_objects import request, request_text
 
-PLACE = ("tests.support.worker_backend", "WorkerBackend")
 CASE = GemmCase("qkv", "fprop", 64, 64, 64, 1, mode="autocast")
 BF16, NVFP4 = Variant("bf16", "bf16"), Variant("nvfp4", "nvfp4")
 QUICK = Patience(start=120.0, call=4.0)
@@ -53,7 +52,7 @@ class Pools:
 
     def __call__(self, *faults: Faults, stop: Stop = lambda: None, refuse: str = "") -> ProcessPool:
         asked = request(product="CPU", gpus=len(faults))
-        openings = [Opening(PLACE, asked, "cpu", arguments={"faults": fault, "refuse": refuse}) for fault in faults]
+        openings = [Opening(STAND_IN, asked, "cpu", arguments={"faults": fault, "refuse": refuse}) for fault in faults]
         self.open.append(ProcessPool(openings, len(faults), stop, QUICK))
         return self.open[-1]
 

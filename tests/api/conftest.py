@@ -12,8 +12,6 @@ from tests.support.api_server import ApiServer
 from tests.support.eventually import eventually
 from tests.support.kubectl import Kubectl
 
-ESTABLISHED = ("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
-
 
 @pytest.fixture(scope="session")
 def kubectl_everywhere(cluster: Any) -> Kubectl:
@@ -22,7 +20,8 @@ def kubectl_everywhere(cluster: Any) -> Kubectl:
     for name in crdgen.files():
         kubectl("apply", "--server-side", "--force-conflicts", "-f", str(Path(crdgen.__file__).parents[2] / name))
     # A definition that has no conditions yet is an error to kubectl.
-    eventually(lambda: kubectl.run(*ESTABLISHED).returncode == 0)
+    established = ("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    eventually(lambda: kubectl.run(*established).returncode == 0)
     kubectl("api-resources")  # asks anew: `explain` would believe a list from before our kinds were there
     return kubectl
 

@@ -119,9 +119,6 @@ PEOPLE = {
 """What each role lets people do with our kinds, by kind."""
 
 
-RBAC_KINDS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-
-
 @pytest.fixture(scope="module")
 def kubectl(cluster: Any) -> Kubectl:
     return Kubectl(binaries(["kubectl"])["kubectl"], cluster.kubeconfig)
@@ -134,7 +131,8 @@ def watched(cluster: Any, helm: Helm, kubectl: Kubectl) -> Iterator[str]:
     for namespace in (name, "profiling"):
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         api.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace, "labels": labels}})
-    kubectl.apply(*of_kind(helm.manifests(watchNamespaces=[name]), *RBAC_KINDS))
+    kinds = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    kubectl.apply(*of_kind(helm.manifests(watchNamespaces=[name]), *kinds))
     for role in PEOPLE:
         full = role.replace("fleet-", "profiling:fleet:")
         kubectl("create", "rolebinding", role, f"--clusterrole={full}", f"--user={role}", "-n", name)

@@ -15,8 +15,6 @@ from tests.support.report_objects import profile_object, recipe_row, report_obje
 
 OLD, NEW = "570.124.06", "580.95.05"
 DRIVERS = ("compare", f"driver/{OLD}", f"driver/{NEW}")
-
-
 MEASURED = {"provenance": "measured", "simulated": [], "backend": "transformer-engine"}
 PAST = {"run": "r0", "outcome": "succeeded", "finishedAt": "2026-11-01T00:00:00Z", "best": "nvfp4 1.60x"}
 

@@ -240,12 +240,8 @@ def fleet(*found: str) -> list[tuple[str, dict[str, Any]]]:
     return [(paths.NODES, node_object(name=name)) for name in found]
 
 
-async def decided(
-    cluster: FakeCluster, asked: ProfileInFile, notes: list[str] | None = None
-) -> dict[str, tuple[str, str]]:
+async def decided(cluster: FakeCluster, asked: ProfileInFile) -> dict[str, tuple[str, str]]:
     seen = await planned(cluster, asked)  # type: ignore[arg-type]
-    if notes is not None:
-        notes += seen.notes
     found = rows(seen.plan.profiles[0], seen.plan, seen.observed)
     return {row["node"]: (row["decision"], row["reason"]) for row in found}
 
@@ -286,9 +282,6 @@ def beside(name: str, place: str = "ml", **spec: Any) -> tuple[str, dict[str, An
     return paths.profiles(place), PROFILE | {"metadata": meta, "spec": PROFILE["spec"] | spec}
 
 
-ONE_IN_THE_POOL = {"pools": [{"name": "NVIDIA-H100-80GB-HBM3", "maxConcurrent": 1}]}
-
-
 async def test_only_the_rows_of_the_asked_profile_are_printed_also_beside_one_of_its_name() -> None:
     same_name = beside("nightly", "far", target={"nodeNames": ["b"]})
     asked = question(rollout={"maxConcurrent": 9})
@@ -306,8 +299,9 @@ async def test_a_profile_in_a_file_is_the_youngest_and_another_one_than_that_who
 
 async def test_what_a_dry_run_says_is_what_the_operator_plans_once_the_profile_is_applied() -> None:
     """Three profiles with limits of their own; then the same world with the third one applied."""
+    one = {"pools": [{"name": "NVIDIA-H100-80GB-HBM3", "maxConcurrent": 1}]}
     there = [
-        beside("first", rollout=ONE_IN_THE_POOL, target={"nodeNames": ["a", "b"]}),
+        beside("first", rollout=one, target={"nodeNames": ["a", "b"]}),
         beside("second", "far", rollout={"maxConcurrent": 2}, target={"nodeNames": ["b", "c"]}),
     ]
     world = (*fleet("a", "b", "c", "d"), *there, (paths.pods("team"), training_pod("d")))
@@ -338,10 +332,10 @@ async def test_without_the_operators_deployment_an_image_that_it_has_refused_sta
 async def test_who_may_not_see_pods_or_config_maps_is_told() -> None:
     cluster = FakeCluster(*fleet("a"))
     cluster.fail("LIST", "spec.nodeName=a", ApiError(403, "Forbidden", "pods is forbidden"))
-    notes: list[str] = []
-    assert await decided(cluster, question(), notes) == {"a": ("run", "WouldStart")}
+    seen = await planned(cluster, question())  # type: ignore[arg-type]
+    assert [row["reason"] for row in rows(seen.plan.profiles[0], seen.plan, seen.observed)] == ["WouldStart"]
     unjudged = f"{UNKNOWN_SETTINGS}, since its Deployment is not to be seen"
-    assert notes == [unjudged, "nodes count as idle, since you may not see all pods: pods is forbidden"]
+    assert seen.notes == (unjudged, "nodes count as idle, since you may not see all pods: pods is forbidden")
     cluster = FakeCluster(*fleet("a"))
     cluster.fail("GET", "configmaps", ApiError(403, "Forbidden", "configmaps is forbidden"))
     with pytest.raises(ApiError, match="configmaps is forbidden"):

@@ -150,11 +150,8 @@ async def test_another_operator_elsewhere_spoils_nothing() -> None:
     newer = deployment('--agent-defaults={"newer":1}', watch="far", name="newer")
     seen = await look(cluster(*operated(), (DEPLOYMENTS, newer)))
     assert (seen.notes, seen.observed.settings.agent_image) == ((), IMAGE.partition("=")[2])
-    there = cluster((DEPLOYMENTS, deployment('--agent-defaults={"newer":1}')))
-    assert (
-        "since its Deployment is of another version than this plugin: argument --agent-defaults"
-        in ((await look(there)).notes[0])
-    )
+    note = (await look(cluster((DEPLOYMENTS, deployment('--agent-defaults={"newer":1}'))))).notes[0]
+    assert "since its Deployment is of another version than this plugin: argument --agent-defaults" in note
 
 
 async def test_a_profile_whose_config_map_may_not_be_read_is_left_out_with_a_note() -> None:
@@ -162,10 +159,8 @@ async def test_a_profile_whose_config_map_may_not_be_read_is_left_out_with_a_not
     there = cluster((paths.profiles("ml"), other))
     there.fail("GET", "configmaps", FORBIDDEN)
     seen = await look(there)
-    assert (seen.unread, seen.notes[-1]) == (
-        frozenset({"uid-o"}),
-        "profile ml/other is left out, since you may not read ConfigMap ml/my-model",
-    )
+    assert seen.unread == frozenset({"uid-o"})
+    assert seen.notes[-1] == "profile ml/other is left out, since you may not read ConfigMap ml/my-model"
     assert why(seen.plan, seen.observed, "a")[0].profile.key == "ml/nightly"
 
 
@@ -232,9 +227,7 @@ def judged(name: str, reason: str, **changes: Any) -> Any:
 @pytest.mark.parametrize("wrong", [timedelta(hours=2), -timedelta(hours=2)])
 async def test_a_wrong_clock_of_the_users_machine_makes_no_agent_late(wrong: timedelta) -> None:
     """Its Job was created a moment ago, by the API server's clock."""
-    job = agent_of("uid-ml-nightly", "a")
-    job["metadata"]["creationTimestamp"] = format_time(datetime.now(UTC))
-    there = cluster(*operated(), (paths.jobs("ml"), job))
+    there = cluster(*operated(), (paths.jobs("ml"), agent_of("uid-ml-nightly", "a")))
     there.server_time = ServerTime(lambda: datetime.now(UTC) + wrong)
     seen = await look(there)
     assert why(seen.plan, seen.observed, "a")[0].reason == "PodNotCreated", "nobody has told it the time"
@@ -354,10 +347,8 @@ def test_what_will_happen_and_what_keeps_it_from_beginning_is_said() -> None:
         "profile ml/nightly: its 24 eligible nodes are measured again, each when its turn"
     )
     assert said("n2") == "node n2, profile ml/nightly: it is measured again when its turn comes."
-    held = tried("failed").model_copy(
-        update={"quarantine": Quarantine(since="2026-11-20T06:30:00Z", reason="AgentCrashed")}
-    )
-    quarantined = (report("n2", status=held),)
+    rests = Quarantine(since="2026-11-20T06:30:00Z", reason="AgentCrashed")
+    quarantined = (report("n2", status=tried("failed").model_copy(update={"quarantine": rests})),)
     assert said("n2", reports=quarantined).endswith("Its quarantine since 2026-11-20T06:30:00Z (AgentCrashed) ends.")
     assert "set spec.suspend to false" in said("pp/paused", profiles=(profile("paused", suspend=True),))
     assert "see whether it runs and watches namespace ml" in said("pp/new", profiles=(profile("new"),))

@@ -130,15 +130,8 @@ def test_a_replay_is_compared_with_nodes_of_the_driver_that_its_run_was_begun_fo
     assert {round(row["ofMedian"], 2) for row in api.printed("nodes")} == {1.0}
 
 
-ONLY = {
-    "slow": ["hot", "slow"],
-    "throttled": ["hot"],
-    "stale": ["old"],
-    "failed": ["broken"],
-    "powerless": ["blind"],
-    "fallback": [],
-    "simulated": [],
-}
+ONLY = {"slow": ["hot", "slow"], "throttled": ["hot"], "stale": ["old"], "failed": ["broken"], "powerless": ["blind"]}
+ONLY |= {"fallback": [], "simulated": []}
 
 
 @pytest.mark.parametrize(("only", "expected"), ONLY.items(), ids=ONLY)
@@ -214,10 +207,8 @@ def test_when_a_scheduled_run_begins_is_said_in_80_columns(api: Api, monkeypatch
 def test_status_lists_profiles_with_how_far_they_are(api: Api) -> None:
     done = {"phase": "Complete", "progress": "24/24", "best": "nvfp4 1.60x", "nodes": {"failed": 1, "slow": 2}}
     api.profiles(profile_object("b"), profile_object("a", status=done | {"observedGeneration": 1}))
-    assert [(row["profile"], row["phase"], row["judged"]) for row in api.printed("status")] == [
-        ("a", "Complete", True),
-        ("b", "Running", False),
-    ]
+    listed = [(row["profile"], row["phase"], row["judged"]) for row in api.printed("status")]
+    assert listed == [("a", "Complete", True), ("b", "Running", False)]
     table = api.run("status").stdout.splitlines()
     assert table[1].split()[:5] == ["a", "Complete", "24/24", "1", "2"]
     assert api.run("status", "-A").stdout.splitlines()[1].split()[:6] == ["ml", "a", "Complete", "24/24", "1", "2"]
@@ -393,11 +384,8 @@ def test_figures_of_status_are_numbers_in_json(api: Api) -> None:
     api.profiles(profile_object(status={"tokensPerJoule": "54.4", "pools": [told]}))
     (row,) = api.printed("status")
     assert row["tokensPerJoule"] == 54.4
-    assert {key: row["pools"][0][key] for key in told} == told | {
-        "speedup": 1.6,
-        "tokensPerSecond": 153_986.0,
-        "watts": 4500.0,
-    }
+    numbers = {"speedup": 1.6, "tokensPerSecond": 153_986.0, "watts": 4500.0}
+    assert {key: row["pools"][0][key] for key in told} == told | numbers
     assert yaml.safe_load(api.run("status", "-o", "yaml").stdout) == [row]
 
 
@@ -444,16 +432,12 @@ each_command = pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 
 
 @each_command
-def test_a_cluster_without_the_crds_says_to_install_the_chart(api: Api, words: tuple[str, ...]) -> None:
+def test_a_cluster_without_the_crds_says_to_install_the_chart_and_a_missing_right_is_named(
+    api: Api, words: tuple[str, ...]
+) -> None:
     done = api.run(*words)
-    assert (done.exit_code, done.stdout) == (4, "")
-    assert (
-        done.stderr == "error: this cluster has no PrecisionProfiles: install the chart, or choose another --context\n"
-    )
-
-
-@each_command
-def test_a_missing_right_is_named(api: Api, words: tuple[str, ...]) -> None:
+    told = "error: this cluster has no PrecisionProfiles: install the chart, or choose another --context\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (4, "", told)
     told = 'User "u" cannot list resource "precisionprofiles" in API group "precisionprofiler.io" '
     for place in ("ml", None):
         where = 'in the namespace "ml"' if place else "at the cluster scope"

@@ -351,12 +351,9 @@ class Cluster:
         del self.jobs[of.node]
 
 
-THREE_PODS = Request("", "", 3, MINUTE, 0, NODES, False, MINUTE)
-"""A Job whose first pod is helped, and whose other two have an agent's end each at one time; `make fuzz` found it."""
-
-
 @examples(3, many=60)
-@example([THREE_PODS])
+# A Job whose first pod is helped, and whose other two have an agent's end each at one time; `make fuzz` found it.
+@example([Request("", "", 3, MINUTE, 0, NODES, False, MINUTE)])
 @given(st.lists(REQUESTS, min_size=1, max_size=5))
 def test_pods_that_can_run_do_soon_and_one_that_never_can_costs_one_agent_an_hour(drawn: list[Request]) -> None:
     jobs = [replace(one, owner=f"o{n}") for n, one in enumerate(drawn)]

@@ -17,7 +17,6 @@ from tests.support.site import Profile, Scene, Site
 
 pytestmark = pytest.mark.cluster
 
-URGENT = "dra-urgent"
 WITHIN = timedelta(seconds=60)
 BY_CLAIM = NodeSpec("H100", traits=("dra", "agent-seconds:600"))
 
@@ -25,7 +24,7 @@ BY_CLAIM = NodeSpec("H100", traits=("dra", "agent-seconds:600"))
 @pytest.fixture
 def urgent(site: Site) -> Iterator[str]:
     """A PriorityClass above the agents'."""
-    with priority_class(site, URGENT) as name:
+    with priority_class(site, "dra-urgent") as name:
         yield name
 
 

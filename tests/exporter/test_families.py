@@ -20,7 +20,7 @@ from precision_lab.builds.binaries import binaries
 from precision_operator.core.results.reading import read
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.families import table
-from precision_operator.exporter.families.family import Family, Level
+from precision_operator.exporter.families.family import Family
 from precision_operator.exporter.families.plan import read_plan
 from precision_operator.exporter.families.pools import pools
 from precision_operator.exporter.families.selection import Selection
@@ -74,12 +74,9 @@ def fleet() -> list[dict[str, Any]]:
 
 
 def body_of(
-    reports: Iterable[dict[str, Any]],
-    profiles: Iterable[dict[str, Any]] = (),
-    level: Level = "detail",
-    plans: Iterable[dict[str, Any]] = (),
+    reports: Iterable[dict[str, Any]], profiles: Iterable[dict[str, Any]] = (), plans: Iterable[dict[str, Any]] = ()
 ) -> Body:
-    return build(store_of(*profiles, *reports, *plans, level=level).view())
+    return build(store_of(*profiles, *reports, *plans, level="detail").view())
 
 
 def parsed(body: Body) -> list[Sample]:
@@ -447,9 +444,6 @@ def shown_of(selection: Selection) -> set[str]:
     return {sample.name for sample in parsed(build(store.view()))} - {"precision_exporter_shard_series"}
 
 
-ALL_NAMES = frozenset(family.name for family in table.FAMILIES)
-
-
 @pytest.mark.parametrize(
     ("allow", "deny", "shown"),
     [
@@ -474,4 +468,4 @@ def test_a_list_chooses_within_the_level_and_an_idle_expression_is_found() -> No
     denied = "precision_pool_nodes"
     assert shown_of(Selection("detail")) - shown_of(Selection("detail", deny=(denied,))) == {denied}
     selection = Selection(deny=("precision_node_slow", "precision_nodes_.*"))
-    assert selection.unmatched(ALL_NAMES) == ("precision_nodes_.*",)
+    assert selection.unmatched(frozenset(family.name for family in table.FAMILIES)) == ("precision_nodes_.*",)

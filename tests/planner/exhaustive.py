@@ -202,10 +202,6 @@ class World:
                 return None
         return self.placed(chosen, order, careful=False)
 
-    def affordable(self, chosen: Sequence[Choice]) -> bool:
-        limit = self.read.limits.budgets.get("dollars")
-        return limit is None or sum(choice.dollars for choice in chosen) <= limit * (1 + NEAR)
-
 
 def packs(racks: Sequence[int], wanted: Sequence[int]) -> bool:
     """Whether blocks of these sizes go into racks of these sizes."""
@@ -225,13 +221,12 @@ def least(known: Fleet, made: PlanSpec) -> float | None:
     """The least first objective of all plans; None where there is none."""
     read = terms(made, NOW)
     world, name = World(known, read), (made.objective or ("time",))[0]
-    table = choices(known, read)
-    orders = list(world.orders())
-    best = math.inf
+    orders, best = list(world.orders()), math.inf
+    most_dollars = read.limits.budgets.get("dollars", math.inf) * (1 + NEAR)
     figure = {"cost": lambda c: c.dollars, "energy": lambda c: c.energy, "time": lambda c: c.days}[name]
-    for chosen in itertools.product(*table):
+    for chosen in itertools.product(*choices(known, read)):
         floor = max(map(figure, chosen)) if name == "time" else sum(map(figure, chosen))
-        if floor >= best or not world.affordable(chosen):
+        if floor >= best or sum(choice.dollars for choice in chosen) > most_dollars:
             continue
         for order in orders:
             found = world.holds(chosen, order)

@@ -320,8 +320,7 @@ def test_a_price_may_be_shared_and_unknown_electricity_is_not_free() -> None:
     known = fleet(pool("H100", node(rates=[rate(watts=None)], count=16)))
     own = {"pools": [{"name": "H100", "dollarsPerGPUHour": "2"}], "power": {"dollarsPerKilowattHour": "0.1"}}
     assert "its power is not known" in problems(known, objective=["cost"], **own)
-    found = plan(spec(objective=["time"], **own), known, NOW)
-    assert found.totals.dollars is None
+    assert plan(spec(objective=["time"], **own), known, NOW).totals.dollars is None
 
 
 def places(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -371,17 +370,12 @@ def answers_or_refuses(raw: Any, saved: str) -> None:
     except ValueError as error:
         refused = str(error).partition(": ")[0]
     else:
-        _planned(spec, known)
+        found = plan(spec, known, NOW)
+        told = status(found, what_ifs(spec, known, found, NOW))
+        assert told.problems or told.phase != "Refused"
+        assert told.phase != "Refused" or all(problem.startswith("spec.") for problem in told.problems), told.problems
         return
     assert refused
-
-
-def _planned(spec: PlanSpec, known: Fleet) -> None:
-    found = plan(spec, known, NOW)
-    told = status(found, what_ifs(spec, known, found, NOW))
-    if told.phase == "Refused":
-        assert told.problems
-        assert all(problem.startswith("spec.") for problem in told.problems), told.problems
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

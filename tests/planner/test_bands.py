@@ -38,7 +38,6 @@ from precision_operator.planner.rates.straggler import (
     stretched,
 )
 from precision_operator.planner.solving.options import Option
-from tests.support import fleets
 from tests.support.fleets import NOW, UNMEASURED, declared, fleet, job, node, pool, rate, spec
 from tests.support.published_rows import GOLDEN, read
 
@@ -109,12 +108,11 @@ def test_scaling_and_goodput_have_bands_of_their_own() -> None:
     assert by_name["goodput"].low == pytest.approx(0.98)
 
 
-POINTS = [{"gpus": 64, "efficiency": "0.9"}]
 PLACES: dict[str, Any] = {
     "spec.goodputPlusMinus": lambda text: {"goodput": "0.9", "goodputPlusMinus": text},
     "spec.pools[0].jobRates[0].plusMinus": lambda text: {"pools": [declared(plusMinus=text)]},
     "spec.pools[0].scaling[0].plusMinus": lambda text: {
-        "pools": [declared() | {"scaling": [POINTS[0] | {"plusMinus": text}]}]
+        "pools": [declared() | {"scaling": [{"gpus": 64, "efficiency": "0.9", "plusMinus": text}]}]
     },
 }
 
@@ -217,8 +215,7 @@ def fixed(name: str, day: float | None = None, **more: Any) -> dict[str, Any]:
 
 def lengths() -> tuple[float, float]:
     """Days of such a job: in the middle, and what suffices nine times in ten."""
-    found = made(fixed("a"))
-    option = found.solution.slots[0].option
+    option = made(fixed("a")).solution.slots[0].option
     return option.days, option.deadline_days
 
 
@@ -227,7 +224,6 @@ def test_the_same_plan_has_the_same_chances_kept_nine_times_in_ten() -> None:
     found = told(made(fixed("a", careful)))
     assert found.jobs[0].deadline == "promised"
     assert float(found.jobs[0].probability or 0) == pytest.approx(0.9, abs=0.01)
-    _, careful = lengths()
     one, other = (told(made(fixed("a", careful), fixed("b", 1.5 * careful))) for _ in range(2))
     assert one.model_dump_json() == other.model_dump_json()
 
@@ -247,7 +243,6 @@ def test_jobs_of_one_pool_or_one_after_the_other_are_late_together() -> None:
     together = float(found.totals.joint_probability or 0) if found.totals else 0.0
     assert 0.81 < together < min(float(each.probability or 0) for each in found.jobs) + 1e-9
     assert any(line.startswith("sure: ") and "all are kept with a chance of " in line for line in lines(found))
-    _, careful = lengths()
     found = told(made(fixed("a"), fixed("b", 2 * careful, after=["a"])))
     by_name = {each.name: each for each in found.jobs}
     assert by_name["a"].probability is None
@@ -275,10 +270,9 @@ def test_the_chances_are_those_of_plain_simulation() -> None:
     assert [part.name for part in parts] == ["measurement", "scaling", "goodput"]
 
 
-def nodes_of_which_slow(nodes: int, slow: int, by: float = 0.2) -> Rates:
-    """`nodes` equal nodes, `slow` of them slower."""
+def nodes_of_which_slow(nodes: int, slow: int) -> Rates:
     rates = np.ones(nodes)
-    rates[:slow] = 1 - by
+    rates[:slow] = 0.8
     return rates
 
 
@@ -318,8 +312,8 @@ def test_equal_nodes_with_one_percent_of_noise_are_not_called_slow(nodes: int, c
 @pytest.mark.parametrize(("error", "noise"), [(0.003, 0.003 / 3.182), (0.0107, 0.0022), (0.0197, 0.0087)])
 def test_what_differs_between_runs_is_no_noise_of_a_run(error: float, noise: float) -> None:
     """0.98 % of a rate's half-width is the spread between runs: it is in the nodes' rates, and a job meets it."""
-    nodes = fleets.pool("H100", fleets.node(rates=[fleets.rate(error=error)], count=4, passes=4))
-    (found,) = pools(fleets.fleet(nodes), terms(fleets.spec(), fleets.NOW), fleets.NOW)
+    nodes = pool("H100", node(rates=[rate(error=error)], count=4, passes=4))
+    (found,) = pools(fleet(nodes), terms(spec(), NOW), NOW)
     (sample,) = found.samples.values()
     assert sample.noise == pytest.approx(noise, rel=0.01)
 

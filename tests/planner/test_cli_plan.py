@@ -38,7 +38,6 @@ from precision_operator.planner.inputs.fleet import Fleet, read_fleet
 from precision_operator.planner.inputs.snapshot import fleet_of
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
-AT = "--at=2026-12-01T00:00:00Z"
 UNIT = "spec.jobs.0.tokens: write a number and K, M, B or T, for example 15T, not '15 trillion'"
 
 NOT_FOUND = [
@@ -75,10 +74,7 @@ def run(
     known = fleet(pool("H100", node("n", [rate("bf16"), rate("fp8_current", 1e5)], count=16, provenance=provenance)))
     (folder / "fleet.json").write_text(known.model_dump_json(by_alias=True))
     files = ("-f", str(folder / "plan.yaml"), "--fleet", str(folder / "fleet.json"))
-    return CliRunner().invoke(app, ["plan", *files, AT, *arguments])
-
-
-MORE = ["TFLOP/S/GPU", "TIME", "POWER", "MWH", "COST", "$/MTOKEN", "DEADLINE"]
+    return CliRunner().invoke(app, ["plan", *files, "--at=2026-12-01T00:00:00Z", *arguments])
 
 
 def test_a_plan_fits_80_columns_without_what_only_wide_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +90,7 @@ def test_the_table_says_pool_recipe_gpus_and_days(tmp_path: Path) -> None:
     found = run(tmp_path)
     assert found.exit_code == 0
     answer, _, head, first, *_ = found.stdout.splitlines()
-    assert head.split() == ["JOB", "POOL", "RECIPE", "GPUS", *MORE]
+    assert " ".join(head.split()) == "JOB POOL RECIPE GPUS TFLOP/S/GPU TIME POWER MWH COST $/MTOKEN DEADLINE"
     assert first.split()[:4] == ["a", "H100", "fp8_current", "128"]
     assert answer.startswith("run a on 128 GPUs of H100 with fp8_current")
 
@@ -140,20 +136,15 @@ class Seen(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_stands_alone_and_is_closed(tmp_path: Path) -> None:
-    found = run(tmp_path, "-o", "html")
+def test_the_page_stands_alone_is_closed_and_escapes_what_a_user_wrote(tmp_path: Path) -> None:
+    found = run(tmp_path, "-o", "html", name="<script>alert(1)</script>")
     seen = Seen()
     seen.feed(found.stdout)
     assert seen.open == []
     assert {"svg", "rect", "path", "table"} <= seen.tags
     assert seen.loads == ["data:,"], "an empty icon, so that the browser asks for none"
     assert "http" not in found.stdout
-    assert "script" not in seen.tags
-
-
-def test_what_a_user_wrote_is_escaped_on_the_page(tmp_path: Path) -> None:
-    found = run(tmp_path, "-o", "html", name="<script>alert(1)</script>")
-    assert "<script>" not in found.stdout
+    assert "<script" not in found.stdout
     assert "&lt;script&gt;" in found.stdout
 
 
@@ -306,7 +297,6 @@ def test_power_and_pools_use_reach_as_high_as_status_and_totals_say(solved: tupl
     (drawn,) = pool_use(answer, "")
     assert {row[0]: row[2] for row in drawn.rows} == {use.name: f"{use.peak_gpus:,}" for use in told.pools}
     assert all(f"at most {use.peak_gpus:,} of {use.gpus:,} GPUs" in drawn.svg for use in told.pools)
-    told, answer = solved
     (drawn,) = power(answer, "")
     assert told.totals
     assert told.totals.peak_megawatts
@@ -328,11 +318,11 @@ def test_simulated_and_emulated_figures_are_marked() -> None:
         assert "nvfp4 (last 5 in BF16) (emulated)" in next(gantt(status, answer, "")).svg
 
 
-@pytest.mark.parametrize(("days", "marks"), [(0.5, 6), (2, 6), (10, 6), (47, 6), (400, 6), (3000, 6)])
-def test_dates_on_the_axis_are_few_and_within_it(days: float, marks: int) -> None:
+@pytest.mark.parametrize("days", [0.5, 2, 10, 47, 400, 3000])
+def test_dates_on_the_axis_are_few_and_within_it(days: float) -> None:
     drawn = Calendar(datetime(2026, 12, 1, 9, 30, tzinfo=UTC), days).axis(0, 100)
     places = [float(x) for x in re.findall(r'<text x="([\d.]+)" y="114"', drawn)]
-    assert 2 <= len(places) <= marks
+    assert 2 <= len(places) <= 6
     assert min(b - a for a, b in pairwise(places)) > 40, "dates that lie on each other"
 
 

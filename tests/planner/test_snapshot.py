@@ -82,9 +82,8 @@ def test_a_report_that_cannot_be_read_is_named_in_the_plans_notes_with_the_reaso
     known = fleet_from(report_object("a") | broken, report_object("b"), nodes=nodes)
     assert [node.name for node in known.pools[0].nodes] == ["b"]
     (note,) = status(plan(spec(fleet={"allow": ["simulated"]}), known, NOW)).notes[:1]
-    assert note.startswith(
-        f"1 of the reports can't be read and are left out: ml/{report_object('a')['metadata']['name']} ("
-    )
+    name = report_object("a")["metadata"]["name"]
+    assert note.startswith(f"1 of the reports can't be read and are left out: ml/{name} (")
     assert why in note
     assert read_fleet(known.model_dump_json(by_alias=True)).notes == (note,)
 
@@ -108,8 +107,7 @@ def test_a_profile_brings_its_threshold_and_the_nvlink_domain_comes_before_the_r
     assert [node.rack for node in known.pools[0].nodes] == ["d.1", "r7", ""]
     raw = profile_object()
     raw["spec"]["thresholds"] = {"slowNodePercent": 12}
-    owner = profile_facts(raw)
-    assert owner.slow_node_percent == 12
+    assert profile_facts(raw).slow_node_percent == 12
 
 
 def test_two_profiles_are_two_results_known_by_their_flops_without_one() -> None:
@@ -143,8 +141,8 @@ def row_of(name: str) -> dict[str, Any]:
 def test_the_planner_calls_those_nodes_slow_that_kubectl_and_the_alerts_do(percent: int, slow: set[str]) -> None:
     reports = [report_object(name, status=report_status([row_of(name)])) for name in RATES]
     measured = [
-        read(report["spec"]["nodeName"], "NVIDIA-GB200", ReportStatus.model_validate(report["status"]))
-        for report in reports
+        read(name, "NVIDIA-GB200", ReportStatus.model_validate(raw["status"]))
+        for name, raw in zip(RATES, reports, strict=True)
     ]
     told = {one.node for one in judged(measured, percent) if one.slow}
     seen = fleet_from(*reports, slow_percent=percent)

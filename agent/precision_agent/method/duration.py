@@ -126,7 +126,6 @@ def timed_share(phases: Sequence[Phase]) -> float:
 
 
 def as_text(phases: Sequence[Phase]) -> str:
-    """The plan as aligned lines."""
     lines = [f"{'PHASE':<14}{'SECONDS':>9}{'TIMED':>9}   WHY"]
     lines += [f"{row.name:<14}{row.seconds:>9.0f}{row.timed_seconds:>9.0f}   {row.why}" for row in phases]
     timed = math.fsum(row.timed_seconds for row in phases)

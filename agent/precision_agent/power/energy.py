@@ -49,8 +49,6 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class PowerSample:
-    """Instant power at one moment."""
-
     at: float
     watts: float
 

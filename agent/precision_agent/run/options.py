@@ -26,8 +26,6 @@ class Partial(StrEnum):
 
 
 class Way(StrEnum):
-    """Whose method."""
-
     agent = "agent"
     nvidia = "nvidia"
 

@@ -104,7 +104,6 @@ class Bar:
         self._progress.stop()
 
     def __call__(self, phase: str, done: float, left: float) -> None:
-        """Moves the bar."""
         self._position.move(phase, done, left)
         words, share = WORDS.get(phase, phase), self._position.share
         self._progress.update(self._task, completed=share, description=words, left=self._position.left)

@@ -193,12 +193,9 @@ def _kernel(event: Any, number: int) -> TracedKernel | None:
     event_args = event.get("args")
     args = event_args if isinstance(event_args, Mapping) else {}
     gpu, stream = args.get("device", event.get("pid")), args.get("stream", event.get("tid"))
-    return TracedKernel(_printable(name), start * US, seconds * US, str(gpu)[:64], str(stream)[:64])
-
-
-def _printable(name: str) -> str:
-    """For a terminal: no name of ours has control characters or halves of surrogates, a stranger's may."""
-    return name if name.isprintable() else "".join(sign if sign.isprintable() else "?" for sign in name)
+    if not name.isprintable():  # a stranger's may have control characters or halves of surrogates: it is for a terminal
+        name = "".join(sign if sign.isprintable() else "?" for sign in name)
+    return TracedKernel(name, start * US, seconds * US, str(gpu)[:64], str(stream)[:64])
 
 
 def _number(value: Any) -> float | None:

@@ -155,7 +155,6 @@ class _Profiling:
         return answers, max(seconds, time.monotonic() - began)
 
     def _clocks(self, answers: Sequence[Any]) -> dict[str, float]:
-        """The clock of each device while it answered."""
         recordings = self.recorded()
         clocks: dict[str, float] = {}
         for name, answer in zip(self.names, answers, strict=True):

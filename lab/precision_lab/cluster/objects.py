@@ -6,6 +6,5 @@ Object = dict[str, Any]
 
 
 def is_so(condition: str, item: Object) -> bool:
-    """Whether the object has this condition, and it is true."""
     rows = item.get("status", {}).get("conditions") or ()
     return any((row["type"], row["status"]) == (condition, "True") for row in rows)

@@ -148,7 +148,6 @@ def profiles_of(lab: Lab) -> Sequence[Object]:
 
 
 def look(lab: Lab) -> DemoSnapshot:
-    """Profiles, reports and nodes as they are now."""
     reports, nodes = (lab.get(kind, f"--namespace={NAMESPACE}")["items"] for kind in ("nodeprecisionreports", "nodes"))
     return DemoSnapshot(profiles_of(lab), reports, nodes)
 

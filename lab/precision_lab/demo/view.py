@@ -15,8 +15,6 @@ STATES = ("succeeded", "running", "queued", "waiting", "failed", "skipped")
 
 @dataclass(frozen=True, slots=True)
 class DemoSnapshot:
-    """The demo's objects at one moment."""
-
     profiles: Sequence[Object]
     reports: Sequence[Object]
     nodes: Sequence[Object]

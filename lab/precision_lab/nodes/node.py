@@ -82,7 +82,6 @@ class Node:
 
     @property
     def folder(self) -> Path:
-        """Everything of this node."""
         return self.inside.run_dir / "nodes" / self.name
 
     @property

@@ -28,7 +28,6 @@ class Campaign:
     hours: float = 6.0
 
     def text(self, at: float) -> bytes:
-        """The exposition text at this moment."""
         return "".join(f"{line}\n" for line in self._lines(at)).encode()
 
     def _lines(self, at: float) -> Iterator[str]:

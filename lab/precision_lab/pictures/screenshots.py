@@ -40,8 +40,6 @@ NOTE = "Simulated data, drawn by Perses."
 
 @dataclass(frozen=True)
 class Drawn:
-    """One dashboard as the browser has drawn it."""
-
     panels: int
     problems: tuple[str, ...]
     """Errors of the browser's console, of requests, and of panels."""

@@ -87,7 +87,6 @@ class Sweep:
 
     @cached_property
     def reports(self) -> tuple[Raw, ...]:
-        """The NodePrecisionReports."""
         return tuple(_report(node, self.at, self.number) for node in self.nodes)
 
     @cached_property

@@ -56,7 +56,6 @@ class WatchTarget:
 
     @property
     def path(self) -> str:
-        """The collection's path."""
         api_version = f"{self.group}/{self.version}" if self.group else self.version
         return collection(api_version, self.plural, self.namespace)
 

@@ -176,7 +176,6 @@ async def _discovered(insights: Insights, tasks: Collection[asyncio.Task[Any]]) 
 
 
 def _reason(done: Collection[asyncio.Task[Any]]) -> str:
-    """Why the tasks that are done have ended."""
     errors = [task.exception() for task in done if not task.cancelled()]
     texts = [str(error.args[0] if error.args else "") or type(error).__name__ for error in errors if error is not None]
     return "; ".join(dict.fromkeys(texts)) or "the watch ended without an error"

@@ -114,7 +114,6 @@ class OwnMetrics:
 
 
 def own_version() -> str:
-    """This program's version."""
     try:
         return version("precision-profiler")
     except PackageNotFoundError:

@@ -18,8 +18,6 @@ _EVERYTHING = Selection()
 
 @dataclass(frozen=True)
 class StoreSnapshot:
-    """What the store held at one moment."""
-
     generation: int
     reports: tuple[Entry, ...]
     profiles: tuple[Entry, ...]

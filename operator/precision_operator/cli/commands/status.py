@@ -171,6 +171,8 @@ def _detail(view: ProfileView, recipes: PoolRecipes) -> str:
 def _lines(view: ProfileView, profile_status: ProfileStatus) -> Iterator[tuple[str, str]]:
     numbers = profile_status.nodes.model_dump() if profile_status.nodes is not None else {}
     always = ("matched", "eligible")
+    schedule = view.spec.schedule if view.spec else None
+    never = "none: the profile has no schedule" if schedule and not (schedule.cron or schedule.max_age) else None
     counts = (f"{number} {name.replace('_', ' ')}" for name, number in numbers.items() if number or name in always)
     for title, words in (
         ("nodes", ", ".join(counts)),
@@ -178,7 +180,7 @@ def _lines(view: ProfileView, profile_status: ProfileStatus) -> Iterator[tuple[s
         ("eta", profile_status.eta),
         ("waits for", profile_status.waits_for),
         ("last run", profile_status.last_run),
-        ("next run", profile_status.next_run or _without_next_run(view)),
+        ("next run", profile_status.next_run or never),
         ("data", profile_status.data),
     ):
         if words:
@@ -196,11 +198,6 @@ def _lines(view: ProfileView, profile_status: ProfileStatus) -> Iterator[tuple[s
         yield "note", unserved(view.namespace)
     elif profile_status.observed_generation != view.generation:
         yield "note", "The operator has not judged the profile as it is now; this is of an older spec."
-
-
-def _without_next_run(view: ProfileView) -> str | None:
-    schedule = view.spec.schedule if view.spec else None
-    return "none: the profile has no schedule" if schedule and not (schedule.cron or schedule.max_age) else None
 
 
 def _pool(pool: PoolStatus) -> str:

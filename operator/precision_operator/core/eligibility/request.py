@@ -127,7 +127,6 @@ def _has_prefix(image: str, prefix: str) -> bool:
 def with_text(
     workload: Workload, namespace: str, config_maps: Mapping[tuple[str, str], Mapping[str, str] | None]
 ) -> Workload | Said:
-    """The workload with the text of its config map filled in."""
     source = workload.hugging_face_config
     ref = source.config_map_key_ref if source is not None else None
     if source is None or ref is None:

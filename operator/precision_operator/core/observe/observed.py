@@ -85,8 +85,6 @@ class Termination:
 
 @dataclass(frozen=True)
 class PodView:
-    """An agent's pod."""
-
     name: str
     namespace: str
     job: str

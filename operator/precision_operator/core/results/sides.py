@@ -72,7 +72,6 @@ def same_driver(a: str, b: str) -> bool:
 
 
 def same_values(name: str, a: set[str], b: set[str]) -> bool:
-    """Whether the values of a dimension are the same in both."""
     if name != "driver":
         return a == b
     return all(any(same_driver(x, y) for y in b) for x in a) and all(any(same_driver(x, y) for x in a) for y in b)

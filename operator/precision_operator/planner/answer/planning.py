@@ -75,7 +75,6 @@ class PlanAnswer:
 
     @property
     def totals(self) -> Totals | None:
-        """What the plan comes to."""
         if self.solution is None or self.terms is None:
             return None
         slots, chosen = self.solution.slots, [slot.option for slot in self.solution.slots]

@@ -219,5 +219,4 @@ ENDLESS = PlanClock(math.inf, math.inf)
 
 
 def clock_of(seconds: float, now: Callable[[], float] = time.monotonic) -> PlanClock:
-    """A clock that starts now."""
     return PlanClock(seconds, now() + seconds, now)

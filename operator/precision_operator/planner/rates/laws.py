@@ -124,7 +124,6 @@ class Evidence:
 
 
 def evidence(rows: Sequence[PublishedRow], described: Mapping[str, PublishedModel]) -> Evidence:
-    """What these rows say."""
     return Evidence(tuple(recipe_steps(rows)), tuple(model_steps(rows)), described)
 
 

@@ -127,7 +127,6 @@ class Planning:
         self._processes = processes or PlanProcesses(limit=container_bytes())
 
     def see(self, event: Raw) -> None:
-        """A watch event of a CapacityPlan."""
         if event["type"] == "DELETED" or event["object"]["metadata"].get("deletionTimestamp"):
             self._plans.pop(event["object"]["metadata"]["uid"], None)
         else:

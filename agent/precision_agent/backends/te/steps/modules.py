@@ -244,7 +244,6 @@ class Stack:
     dense: int = 0
 
     def forward(self, x: torch.Tensor, first: bool | None) -> torch.Tensor:
-        """Through all layers."""
         return self.through(self.layers, x, first)
 
     def through(self, layers: Sequence[Any], x: torch.Tensor, first: bool | None) -> torch.Tensor:
