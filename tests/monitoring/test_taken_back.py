@@ -13,7 +13,7 @@ import pytest
 
 from precision_lab.builds.binaries import binaries
 from precision_operator.monitoring import rule_file
-from precision_operator.monitoring.rules import INSTALLATION, NODE, POOL, PROFILE
+from precision_operator.monitoring.rules import HARDWARE, INSTALLATION, NODE, PROFILE
 from tests.dashboards.test_answers import FIRST, NODES, RESULTS, fleet
 from tests.monitoring.cases import world
 from tests.monitoring.replay import EVERYWHERE, alerting, check, input_series
@@ -54,7 +54,7 @@ TAKEN_BACK: tuple[tuple[str, str, Edit, str], ...] = (
     (
         "11",
         "PrecisionSilentFallback",
-        (r"$", f" unless on({POOL}) (max by ({POOL}) (precision:pool_degradation_ratio < bool 0.97) == 1)"),
+        (r"$", f" unless on({HARDWARE}) (max by ({HARDWARE}) (precision:pool_degradation_ratio < bool 0.97) == 1)"),
         "a wanted power cap hides no silent fallback",
     ),
     ("12", "PrecisionPowerLimitLow", GONE, "PrecisionPowerLimitLow"),
