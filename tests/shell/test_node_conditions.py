@@ -124,6 +124,18 @@ async def test_a_forged_agent_opens_nothing(what: str) -> None:
     assert (await one.measure(broken=True), wrong(one.record)) == (("False", "Fail"), [])
 
 
+async def test_an_open_node_that_fails_under_a_new_operator_gets_its_second_run() -> None:
+    one = One()
+    await one.measure()
+    one.rerun()
+    one.server.guarded = False
+    await one.measure(broken=True)
+    one.server.guarded = True
+    one.start()
+    one.rerun()
+    assert await one.measure(broken=True) == ("True", "FailUnconfirmed")
+
+
 LISTED: dict[str, dict[str, Any]] = {
     "another reference": {"referenceSha256": "0" * 64},
     "another recipe too": {"recipes": ["bf16", "fp8_delayed"]},

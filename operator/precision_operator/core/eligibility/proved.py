@@ -30,10 +30,13 @@ def run_to_prove(profile: AcceptedProfile, facts: NodeFacts, settings: Settings,
     """Which run of the profile is to prove the node as it is, or to confirm a Fail of an open one; empty: none."""
     if not (facts.boot and profile.spec.acceptance and settings.node_gate.of(profile.namespace, profile.name)):
         return ""
-    verdict, mark = facts.verdict, f"judge {facts.boot} {settings.started}"
+    verdict = facts.verdict
+    if "after" in verdict.parts:
+        return f"after {verdict.parts['after']}"
+    mark = f"judge {facts.boot} {settings.started}"
     if not waits_for_verdict(facts):
         first = verdict.unconfirmed_since
         if first is None or now < first + CONFIRM_AFTER:
             return ""
         mark += f" {first.isoformat()}"
-    return f"after {verdict.parts['after']}" if "after" in verdict.parts else mark
+    return mark

@@ -77,7 +77,7 @@ def _condition(
     ends = time_or_none(subject.get("until"))
     over = lapsed or "Expired" * (ends is not None and ends <= now)
     write, said = partial(_write, facts, subject, now), newest.message
-    doubt = f"{said}; after run {newest.runs.run.split()[0]}" if newest.again and newest.runs is not None else said
+    after = f"; after run {newest.runs.run.split()[0]}" if newest.again and newest.runs is not None else ""
     match newest.verdict:
         case "Pass" if is_open and over:
             return write("True", "NotJudgedAgain", f"{over}; it passed before")
@@ -93,14 +93,14 @@ def _condition(
                 return write("True", "FailUnconfirmed", said)
             return write("False", "FailConfirmed", said) if has_room else write("True", "FailHeld", said)
         case "Inconclusive" if newest.again and is_open and before.unconfirmed_since is not None:
-            return write("True", "FailUnconfirmed", doubt)
+            return write("True", "FailUnconfirmed", said + after)
         case "Inconclusive" if moved or before.status in ("", "Unknown"):
-            return write("Unknown", newest.reason, doubt)
+            return write("Unknown", newest.reason, said + after)
     if moved:
         return _write(facts, {}, now, "Unknown", "SubjectChanged", f"since it was judged {moved}")
     why = newest.reason or over
     if is_open and why and before.reason in ("Pass", "NotJudgedAgain"):
-        return write("True", "NotJudgedAgain", f"{why}; it passed before")
+        return write("True", "NotJudgedAgain", f"{why}; it passed before{after}")
     return None
 
 
