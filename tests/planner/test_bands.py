@@ -7,7 +7,6 @@ What waiting for the slowest node costs: exact, against simulation, and with mea
 
 import json
 import math
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from statistics import median, stdev
@@ -77,18 +76,11 @@ def test_goodput_never_passes_all_time_and_declared_rates_are_never_certain() ->
     ]
 
 
-def same_jobs() -> Iterator[list[float]]:
-    """Logarithms of tokens/s of one job in several releases, where nothing but the release differs."""
+def test_the_default_of_a_job_rate_is_how_far_neighbouring_releases_lie_apart() -> None:
     rows = [row for row in read() if row.tokens_per_second and row.global_batch and "mb-" in row.release]
     key = lambda row: (row.model, row.product, row.gpus, row.recipe, row.sequence_length, row.global_batch)  # noqa: E731
-    for _, group in groupby(sorted(rows, key=key), key=key):
-        logs = [math.log(row.tokens_per_second or 1.0) for row in group]
-        if len(logs) > 1:
-            yield logs
-
-
-def test_the_default_of_a_job_rate_is_how_far_neighbouring_releases_lie_apart() -> None:
-    spreads = [stdev(logs) for logs in same_jobs()]
+    jobs = ([math.log(row.tokens_per_second or 1.0) for row in of] for _, of in groupby(sorted(rows, key=key), key=key))
+    spreads = [stdev(logs) for logs in jobs if len(logs) > 1]
     assert len(spreads) > 20
     assert pytest.approx(median(spreads) * bands.Z_95, abs=0.015) == bands.JOB_RATE_PLUS_MINUS
     assert json.loads(GOLDEN.read_text())["rows"]
