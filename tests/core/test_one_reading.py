@@ -256,14 +256,6 @@ def alike(node: Drawn) -> dict[str, Any]:
 READERS = (in_status, in_metrics, on_the_page, in_a_plan, in_nodes, in_compare)
 
 
-def assert_all_show(nodes: Sequence[Drawn], wanted: Figures) -> None:
-    for reader in READERS:
-        shown = reader(nodes)
-        event(f"{reader.__name__}: {'nothing to show' if shown is None else 'shown'}")
-        for name, value in (shown or {}).items():
-            assert value == (None if wanted[name] is None else pytest.approx(wanted[name], rel=1e-5)), (reader, name)
-
-
 def named(*nodes: Drawn) -> list[Drawn]:
     return [replace(node, name=f"n{at}") for at, node in enumerate(nodes)]
 
@@ -361,7 +353,12 @@ POOLS = st.sampled_from([("measured",), ("simulated",), ("measured", "replayed",
 def test_all_readers_show_the_same_whatever_the_reports(drawn: list[Drawn]) -> None:
     # a run that was asked for again and disrupted is still asked for; a failed one is marked by its reason
     nodes = named(*(replace(it, stale=it.stale or "Scheduled") if it.outcome == "disrupted" else it for it in drawn))
-    assert_all_show(nodes, expected(nodes))
+    wanted = expected(nodes)
+    for reader in READERS:
+        shown = reader(nodes)
+        event(f"{reader.__name__}: {'nothing to show' if shown is None else 'shown'}")
+        for name, value in (shown or {}).items():
+            assert value == (None if wanted[name] is None else pytest.approx(wanted[name], rel=1e-5)), (reader, name)
 
 
 def test_each_cause_of_a_new_run_says_whether_the_old_figures_hold() -> None:
