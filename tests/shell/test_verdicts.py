@@ -26,6 +26,7 @@ from precision_operator.core.attempts.verdicts import is_due, terms_of
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import Filed
+from precision_operator.shell.observing.gather import REFERENCE_SECONDS
 from tests.support import golden_nodes
 from tests.support.golden_nodes import NONE_FAILS, golden_draft, gpu_names, hot, made, measured_node, with_verdict
 from tests.support.node_objects import EIGHT_H100, node_object
@@ -140,7 +141,7 @@ WORLDS: dict[str, tuple[Callable[[int], Reference], Run, tuple[str, str, int], R
 """By name: the reference, what is measured, verdict, reason and runs; and what the mirror's runs give, that passes."""
 
 
-async def test_a_reference_is_read_for_profiles_that_are_asked_for_and_a_text_is_parsed_once() -> None:
+async def test_a_reference_is_read_again_for_profiles_that_are_asked_for_and_a_text_is_parsed_once() -> None:
     world = World(EIGHT())
     path = f"{MAPS}/h100-jan"
     for suspend, reads in ((True, 0), (False, 2)):
@@ -150,6 +151,8 @@ async def test_a_reference_is_read_for_profiles_that_are_asked_for_and_a_text_is
             await world.loop.once()
         assert [where for _, where in world.loop.cluster.requests].count(path) == reads
     assert len(world.loop.gatherer._reader._references) == 1
+    await (settled := World(EIGHT())).measure(sound, 1)
+    assert await settled.loop.once() <= REFERENCE_SECONDS
 
 
 @pytest.mark.parametrize("seed", [1, 2])

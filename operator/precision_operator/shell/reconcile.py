@@ -26,7 +26,7 @@ from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.acting.node_conditions import AGAIN_SECONDS
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.observing.cache import Cache
-from precision_operator.shell.observing.gather import Gatherer
+from precision_operator.shell.observing.gather import REFERENCE_SECONDS, Gatherer
 from precision_operator.shell.telemetry import FaultLog, Telemetry
 
 _log = logging.getLogger(__name__)
@@ -148,6 +148,8 @@ class Reconciler:
         due = await self._tell_all(decided, observed)
         if await self._actor.node_conditions.write(observed):
             due = min(due, AGAIN_SECONDS)
+        if observed.references:  # nobody watches these ConfigMaps: a pass reads them again
+            due = min(due, REFERENCE_SECONDS)
         self._telemetry.saw_conditions(*self._actor.node_conditions.figures(observed))
         if decided.look_again_at is not None:
             due = max(0.0, min(due, (decided.look_again_at - observed.now).total_seconds()))
