@@ -387,7 +387,7 @@ def test_the_full_depth_step_from_a_short_model_is_the_deep_models() -> None:
     assert us(told.values[0]) == pytest.approx(8 * (forward + backward) + 30.0 + 5.0 / 4)
 
 
-def test_in_scope_mlp_the_attention_keeps_the_baselines_recipe_as_its_kernels_show() -> None:
+def test_in_scope_mlp_the_attention_keeps_the_baselines_recipe_also_fp8_as_its_kernels_show() -> None:
     bench = Bench(asked=request(recipe_scope="mlp"))
     variant = bench.variant("nvfp4")
     bench.backend.prepare(bench.training, variant)
@@ -400,14 +400,11 @@ def test_in_scope_mlp_the_attention_keeps_the_baselines_recipe_as_its_kernels_sh
     assert classes == {"attention": {"bf16"}, "core_attention": {"bf16"}, "mlp": {"nvfp4"}, "head": {"bf16"}}
     passes = {kernel.pass_ for kernel in profile.kernels if kernel.module in ("attention", "mlp")}
     assert passes == {"forward", "backward"}
-
-
-def test_with_an_fp8_baseline_the_attention_runs_in_that() -> None:
     bench = Bench(asked=request(recipe_scope="mlp", baseline="fp8_current", recipes=("mxfp8",)))
     bench.backend.prepare(bench.training, bench.variant("mxfp8"))
     profile = bench.backend.profile(bench.variant("mxfp8"), "training", 0.0)
-    found = {classify(row.name).kernel_class for row in profile.kernels if row.module == "attention"}
-    assert found == {"fp8", "not_a_gemm"}
+    ran = {classify(row.name).kernel_class for row in profile.kernels if row.module == "attention"}
+    assert ran == {"fp8", "not_a_gemm"}
 
 
 def test_all_variants_train_the_same_weights_with_modules_and_recipes_of_their_own() -> None:
@@ -461,19 +458,13 @@ def test_where_memory_ends_the_model_is_made_shallower_for_all_variants() -> Non
     assert bench.engine.released > 0
 
 
-def test_what_does_not_fit_at_all_is_out_of_memory_with_the_error() -> None:
+def test_gemms_make_room_and_what_does_not_fit_even_so_is_out_of_memory_with_the_error() -> None:
     bench = Bench()
+    bench.backend.prepare(bench.gemm("qkv", "fprop"), bench.variant("bf16"))
     bench.world.most_layers = 0
     found = bench.backend.measure(bench.training, bench.variant("bf16"), 0.0)
     assert found.reason == "out_of_memory"
     assert "CUDA out of memory at layer 1" in found.message
-
-
-def test_gemms_that_were_not_used_for_long_make_room() -> None:
-    bench = Bench()
-    bench.backend.prepare(bench.gemm("qkv", "fprop"), bench.variant("bf16"))
-    bench.world.most_layers = 0
-    bench.backend.prepare(bench.training, bench.variant("bf16"))
     assert not bench.backend._units
     assert sample(bench.backend.measure(bench.gemm("qkv", "fprop"), bench.variant("bf16"), 0.0))
 
@@ -490,6 +481,9 @@ def test_a_profiled_step_takes_the_room_of_gemms_and_other_variants_which_come_b
     found = bench.backend.profile(one, "training", 0.0)
     assert {kernel.module for kernel in found.kernels} >= {"attention", "mlp", "head"}
     assert not bench.backend._units
+    bench.engine.no_room_to_profile = 99
+    found = bench.backend.profile(one, "training", 0.0)
+    assert (found.reason, "to profile" in found.message) == ("out_of_memory", True), "it has no room even alone"
 
 
 def test_a_model_that_lent_its_room_comes_back_as_deep_as_it_was_timed_or_says_why_not() -> None:
@@ -506,14 +500,6 @@ def test_a_model_that_lent_its_room_comes_back_as_deep_as_it_was_timed_or_says_w
     bench.world.most_layers = 2
     assert isinstance(bench.backend.profile(one, "training", 0.0), protocol.Profile)
     assert bench.backend._trial == Trial(2)
-
-
-def test_a_step_that_cannot_be_profiled_even_alone_is_out_of_memory() -> None:
-    bench = Bench()
-    assert bench.backend.prepare(bench.training, bench.variant("bf16")) is None
-    bench.engine.no_room_to_profile = 99
-    found = bench.backend.profile(bench.variant("bf16"), "training", 0.0)
-    assert (found.reason, "to profile" in found.message) == ("out_of_memory", True)
 
 
 def test_a_model_with_a_part_that_no_step_has_gets_gemms_and_no_training_figure() -> None:
@@ -566,14 +552,9 @@ def test_what_transformer_engine_declines_is_told_apart_from_what_fails(error: E
     assert declined(error) is so
 
 
-def test_a_power_window_of_a_part_that_the_short_model_lacks_is_refused() -> None:
-    model = {name: value for name, value in MODEL.items() if name != "vocabSize"}
-    bench = Bench(asked=request(workload={"model": model}))
+def test_a_power_window_pauses_after_whole_groups_of_calls_and_needs_a_part_that_the_short_model_has() -> None:
+    bench = Bench(asked=request(workload={"model": {key: MODEL[key] for key in MODEL if key != "vocabSize"}}))
     assert bench.backend.power_window(bench.variant("bf16"), "head", 0.0, 0.0, 0).reason == "no_such_part"
-
-
-def test_a_power_window_pauses_after_whole_groups_of_calls_and_its_period_is_told_without_its_pauses() -> None:
-    bench = Bench()
     bench.backend.prepare(bench.training, bench.variant("bf16"))
     found = sample(bench.backend.power_window(bench.variant("bf16"), "optimizer", 0.05, 0.02, 3, 2))
     assert found.calls > 1, "two at least, however slow this machine is just now"
@@ -585,16 +566,12 @@ def test_a_power_window_pauses_after_whole_groups_of_calls_and_its_period_is_tol
     assert sample(bench.backend.power_window(bench.variant("bf16"), "optimizer", 0.004, 0.0, 3, 7)).running == 1.0
 
 
-def test_half_as_many_bytes_are_saved_where_fp8_is_kept() -> None:
+def test_an_inspection_tells_bytes_that_are_saved_errors_and_flags_of_the_variants_own_quantizers() -> None:
     bench = Bench()
     bench.backend.prepare(bench.gemm("qkv", "fprop"), bench.variant("fp8_current"))
     found = bench.backend.inspect(bench.variant("fp8_current"))
     assert found.saved_bytes_ratio == pytest.approx(1.0)  # the made-up module keeps its BF16 input
     assert found.errors.dx is not None
-
-
-def test_flags_of_the_variants_own_quantizers_are_told() -> None:
-    bench = Bench()
     for label, rht in (("nvfp4", True), ("bf16", None)):
         bench.backend.prepare(bench.training, bench.variant(label))
         assert bench.backend.inspect(bench.variant(label)).flags.get("input.with_rht") is rht
