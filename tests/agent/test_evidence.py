@@ -65,13 +65,23 @@ def least(*kernels: ProfiledKernel, **more: Any) -> float:
     return found.least
 
 
-def test_the_tax_is_what_the_baseline_does_not_spend_beside_its_gemms() -> None:
+def test_the_tax_is_what_the_baseline_does_not_spend_beside_its_gemms_and_recomputed_forward_passes_count_twice() -> (
+    None
+):
     fp8, cast, norm = ProfiledKernel(FP8, 3.0), ProfiledKernel(CAST, 1.0), ProfiledKernel(NORM, 5.0)
     assert least(fp8, cast, norm, plain=(norm,)) == pytest.approx(0.25)
     assert least(fp8, ProfiledKernel(NORM, 6.0), plain=(norm,)) == pytest.approx(0.25), "a norm that casts"
     assert least(fp8, norm, plain=(norm, cast)) == 0.0, "less than nothing is noise"
     assert tax(fp8, cast, recipe="bf16") is None
     assert tax(cast, norm) is None
+    kernels = [
+        ProfiledKernel(FP8, 2.0, "forward", "mlp"),
+        ProfiledKernel(CAST, 1.0, "forward", "mlp"),
+        ProfiledKernel(FP8, 4.0, "backward", "mlp"),
+        ProfiledKernel(BF16, 1.0, "other", "head"),
+    ]
+    assert least(*kernels) == pytest.approx(1 / 8)
+    assert least(*kernels, repeats=evidence.Repeats(forwards=2)) == pytest.approx(2 / 11)
 
 
 BLACKWELL = "void transformer_engine::dispatch::fp8::kernel::{}<false, transformer_engine::Empty>(CUtensorMap)"
@@ -150,17 +160,6 @@ def test_where_no_step_could_be_profiled_the_tax_is_the_gemms_as_often_as_the_mo
     run = SimpleNamespace(cases=SimpleNamespace(baseline=bf16, training=case), workload=workload, samples=samples)
     facts: Any = SimpleNamespace(run=run, after=SimpleNamespace(profiles=profiles))
     assert _taxes(fp8, facts) == ((evidence.Tax(1 / 8, 1 / 8),), "gemms")
-
-
-def test_where_activations_are_recomputed_the_tax_counts_the_layers_forward_pass_twice() -> None:
-    kernels = [
-        ProfiledKernel(FP8, 2.0, "forward", "mlp"),
-        ProfiledKernel(CAST, 1.0, "forward", "mlp"),
-        ProfiledKernel(FP8, 4.0, "backward", "mlp"),
-        ProfiledKernel(BF16, 1.0, "other", "head"),
-    ]
-    assert least(*kernels) == pytest.approx(1 / 8)
-    assert least(*kernels, repeats=evidence.Repeats(forwards=2)) == pytest.approx(2 / 11)
 
 
 def test_the_tax_is_the_full_depth_steps_the_head_counts_once_and_attentions_core_not_at_all() -> None:

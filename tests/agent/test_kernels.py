@@ -175,6 +175,7 @@ def test_the_classes_are_those_of_the_reference() -> None:
         ("[CUDA memcpy Device-to-Device]", "not_a_gemm"),
         ("triton_poi_fused__scaled_mm_clamp_0", "not_a_gemm"),  # point by point, before or after a product
         ("compute_grouped_gemm_kernel", "unknown"),
+        ("cutlass3x_sm100_" + "gemm_block_scaled_" * 20_000, "unknown"),  # and at once
     ],
     ids=lambda value: value[:70],
 )  # fmt: skip
@@ -340,11 +341,7 @@ def test_any_text_gets_a_class_and_the_name_of_a_rule(text: str) -> None:
     assert (classified.rule != "none") or classified.kernel_class == "unknown"
 
 
-def test_a_very_long_name_is_read_at_once() -> None:
-    assert kernels.classify("cutlass3x_sm100_" + "gemm_block_scaled_" * 20_000).kernel_class == "unknown"
-
-
-def test_shares_are_of_gemm_time_and_keep_the_unknown_in_the_total() -> None:
+def test_shares_are_of_gemm_time_with_the_unknown_in_the_total_and_what_is_no_duration_is_refused() -> None:
     step = [
         ("nvjet_sm100_ootst_128x128_TNT", 0.6),
         ("nvjet_tst_64x64_TNT", 0.3),
@@ -353,12 +350,9 @@ def test_shares_are_of_gemm_time_and_keep_the_unknown_in_the_total() -> None:
     ]
     assert kernels.share_by_class(step) == pytest.approx({"bf16": 0.3, "nvfp4": 0.6, "unknown": 0.1})
     assert kernels.share_by_class([("Memset (Device)", 1.0), ("nvjet_tst_64x64_TNT", 0.0)]) == {}
-
-
-@pytest.mark.parametrize("seconds", [-1e-9, float("nan"), float("inf")])
-def test_a_duration_that_is_none_is_refused(seconds: float) -> None:
-    with pytest.raises(ValueError, match="no duration"):
-        kernels.share_by_class([("nvjet_tst_64x64_TNT", seconds)])
+    for seconds in (-1e-9, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="no duration"):
+            kernels.share_by_class([("nvjet_tst_64x64_TNT", seconds)])
 
 
 def test_emulation_shows_by_the_kernel_that_turns_block_scales_into_mxfp8() -> None:
@@ -373,7 +367,9 @@ def run(*arguments: str, given: bytes = b"") -> Result:
     return CliRunner().invoke(app, ["classify-kernels", *arguments], input=given)
 
 
-def test_the_command_prints_json_rows_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_the_command_prints_json_rows_in_the_order_of_the_file_or_a_table_of_stdin_and_names_a_file_that_lacks(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "names").write_bytes(b"nvjet_tst_64x64_TNT\r\n\n  Memset (Device)\nwhat\xff is this")
     done = run(str(tmp_path / "names"), "-o", "json")
     assert done.exit_code == 0
@@ -382,16 +378,10 @@ def test_the_command_prints_json_rows_in_the_order_of_the_file(tmp_path: Path) -
         {"name": "Memset (Device)", "class": "not_a_gemm", "rule": "memory"},
         {"name": "what\N{REPLACEMENT CHARACTER} is this", "class": "unknown", "rule": "none"},
     ]
-
-
-def test_the_command_reads_stdin_and_prints_a_table() -> None:
     assert [line.split() for line in run("-", given=b"nvjet_hsh_64x64_TNT\n").stdout.splitlines()] == [
         ["CLASS", "RULE", "NAME"],
         ["fp16", "cublas-nvjet", "nvjet_hsh_64x64_TNT"],
     ]
-
-
-def test_a_file_that_is_not_there_is_a_usage_error_that_names_it() -> None:
     done = run("/nowhere/names")
     assert done.exit_code == 2
     assert "reading kernel names" in done.stderr

@@ -71,11 +71,16 @@ def test_a_box_without_a_gpu_is_told_so_and_offered_the_trial() -> None:
     assert caught.value.message.endswith(local.CPU_TRIAL)
 
 
-def test_the_trial_on_the_cpu_needs_nothing_named_and_says_what_it_runs() -> None:
+def test_the_trial_on_the_cpu_says_what_it_runs_refuses_a_shape_that_takes_hours_and_narrows_a_model() -> None:
     trial = made(local.box(GpuReadings(), "cpu"))
     assert (trial.node.product, trial.node.gpus, trial.recipes) == ("CPU", 1, ("bf16", "fp8_current"))
     assert trial.training is False
     assert trial.workload.name == "cpu-trial"
+    refused = refusal(local.box(GpuReadings(), "cpu"), shapes=("8192x4096x28672",))
+    assert refused[0] == INVALID_REQUEST
+    assert "one call of 8192x4096x28672 may take 96 s" in refused[1]
+    assert "--shape 256x512x1024" in refused[1]
+    assert made(local.box(GpuReadings(), "cpu"), preset="llama3-8b").training
 
 
 @pytest.mark.parametrize(("gpu", "count"), [(None, 2), ("GPU-1", 1)])
@@ -209,14 +214,6 @@ def test_a_wrong_wish_names_the_option_and_the_next_step(asked: dict[str, Any], 
     with pytest.raises(Refusal, match=re.escape(words)) as caught:
         local.check(local.Asked(**asked), "auto")  # without a look at a machine
     assert caught.value.exit == INVALID_REQUEST
-
-
-def test_a_shape_that_takes_hours_on_a_cpu_is_refused_and_a_model_narrowed() -> None:
-    refused = refusal(local.box(GpuReadings(), "cpu"), shapes=("8192x4096x28672",))
-    assert refused[0] == INVALID_REQUEST
-    assert "one call of 8192x4096x28672 may take 96 s" in refused[1]
-    assert "--shape 256x512x1024" in refused[1]
-    assert made(local.box(GpuReadings(), "cpu"), preset="llama3-8b").training
 
 
 def test_names_and_lists_from_a_shell_and_a_config_file_become_what_a_request_holds(tmp_path: Path) -> None:

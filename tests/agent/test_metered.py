@@ -62,11 +62,15 @@ def powers(recorded: dict[str, Recording], made: list[PowerWindow]) -> object:
     return power_windows.node_power_by_part(recorded, made, list(recorded), SensorFacts(sensor_seconds=0.1))
 
 
-def test_each_part_has_its_own_power_and_validity_is_pooled_over_all_of_them() -> None:
+def test_each_part_has_its_own_power_pooled_over_all_of_them_in_any_order_of_samples() -> None:
     found = powers(recorded(windows()), windows())
     assert {part: pytest.approx(watts, rel=0.05) for part, watts in WATTS.items()} == dict(found.watts)
     assert found.seconds == pytest.approx(12.0)
     assert found.updates >= 60
+    made = [replace(one, abba_block=place // 2) for place, one in enumerate(windows())]
+    one = recorded(made)["GPU-0"]
+    shuffled = replace(one, gpu=replace(one.gpu, power=one.gpu.power[::-1], counter=one.gpu.counter[::-1]))
+    assert powers({"GPU-0": shuffled}, made) == powers({"GPU-0": one}, made)
 
 
 def test_each_abba_block_has_the_power_of_its_own_windows_and_that_of_the_nearest_for_what_it_lacks() -> None:
@@ -88,19 +92,12 @@ def test_each_abba_block_has_the_power_of_its_own_windows_and_that_of_the_neares
     assert found.abba_blocks() == {0, 1, 2, 3}
 
 
-def test_samples_in_any_order_give_the_same_power() -> None:
-    made = [replace(one, abba_block=place // 2) for place, one in enumerate(windows())]
-    found = recorded(made)["GPU-0"]
-    shuffled = replace(found, gpu=replace(found.gpu, power=found.gpu.power[::-1], counter=found.gpu.counter[::-1]))
-    assert powers({"GPU-0": shuffled}, made) == powers({"GPU-0": found}, made)
-
-
 def names(found: object) -> list[str]:
     assert isinstance(found, tuple)
     return [reason.name for reason in found]
 
 
-def test_too_short_windows_and_a_gpu_without_recording_give_no_power() -> None:
+def test_short_windows_and_parts_or_gpus_without_recording_or_locked_give_no_power_and_a_locked_mean_does() -> None:
     short = windows(seconds=1.0)
     assert names(powers(recorded(short), short)) == ["too_short"]
     assert names(powers(recorded(windows()), [])) == ["too_short"]
@@ -109,9 +106,6 @@ def test_too_short_windows_and_a_gpu_without_recording_give_no_power() -> None:
         power_windows.node_power_by_part(both, windows(), ["GPU-0", "GPU-1"], SensorFacts(sensor_seconds=0.1))
     ) == ["no_sampler"]
     assert names(powers(both | recorded(windows(), "GPU-1", module=True), windows())) == ["module_shared"]
-
-
-def test_one_part_or_gpu_that_is_locked_voids_the_power_and_the_mean_alone_does_not() -> None:
     made = windows()
     made[1] = PowerWindow(made[1].part, made[1].window, 0.1, 0.0)
     assert names(powers(recorded(windows()), made)) == ["phase_locked"]
@@ -119,7 +113,6 @@ def test_one_part_or_gpu_that_is_locked_voids_the_power_and_the_mean_alone_does_
     both = recorded(windows()) | recorded(windows(), "GPU-1")
     assert names(powers(both, made)) == ["phase_locked"]
     free = [replace(one, step_seconds=0.2, steps={"GPU-0": 0.167, "GPU-1": 0.233}) for one in windows()]
-    both = recorded(windows()) | recorded(windows(), "GPU-1")
     assert isinstance(powers(both, free), power_windows.NodePower)
 
 
@@ -191,22 +184,12 @@ def counted(field: int, *nanoseconds: int) -> list[ThrottleReading]:
     return [ThrottleReading(float(at), {field: value}) for at, value in enumerate(nanoseconds)]
 
 
-def test_a_counters_difference_within_the_window_is_a_share_of_at_most_all() -> None:
+def test_a_counters_difference_is_a_share_of_at_most_all_sampled_reasons_say_so_and_the_unknown_is_left_out() -> None:
     assert shares(counted(269, 0, 10**8, 5 * 10**8), 0.0, 2.0) == (throttle("software_thermal", 0.25),)
     assert [one.share for one in shares(counted(270, 0, 10**9, 10**9, 10**9), 1.0, 3.0)] == [0.0]
     assert [one.share for one in shares(counted(74, 0, 1_040_000_000), 0.0, 1.0)] == [1.0]
-
-
-@pytest.mark.parametrize(
-    "readings",
-    [counted(271, 5), counted(271, 10**9, 0), []],
-    ids=["a single reading", "a counter that went back", "nothing"],
-)
-def test_what_can_not_be_known_is_left_out_rather_than_zero(readings: list[ThrottleReading]) -> None:
-    assert shares(readings, 0.0, 5.0) == ()
-
-
-def test_without_a_counter_the_sampled_reasons_tell_and_say_that_they_were_sampled() -> None:
+    for unknown in (counted(271, 5), counted(271, 10**9, 0), []):
+        assert shares(unknown, 0.0, 5.0) == (), "rather than zero"
     masks = [0x4, 0x4 | 0x80, 0x4, 0x4]
     readings = [ThrottleReading(float(at), {74: at * 10**9}, mask) for at, mask in enumerate(masks)]
     found = {one.reason: one for one in shares(readings, 0.0, 3.0)}
@@ -251,20 +234,15 @@ def figures(energy: Energy) -> tuple[object, ...]:
     return energy.tokens_per_joule, energy.joules_per_token, energy.tokens_per_joule_net, energy.net_reason
 
 
-def test_a_token_costs_the_inverse_of_a_joule_or_there_are_reasons() -> None:
+def test_a_token_costs_the_inverse_of_a_joule_gross_where_idle_is_not_below_the_load_or_there_are_reasons() -> None:
     assert figures(token_energy(reading(500.0), tokens=12_000.0, idle_watts=100.0)) == (2.0, 0.5, 2.5, None)
     assert token_energy(void(why.SAMPLE_GAP), 12_000.0, 100.0) == Energy(valid=False, reasons=("sample_gap",))
     assert token_energy(reading(), 0.0, 100.0) == Energy(valid=False, reasons=("no_tokens",))
+    for idle, reason in ((None, why.IDLE_UNKNOWN), (500.0, why.IDLE_ABOVE_LOAD), (900.0, why.IDLE_ABOVE_LOAD)):
+        assert figures(token_energy(reading(), 12_000.0, idle)) == (2.0, 0.5, None, reason.name)
 
 
-@pytest.mark.parametrize(
-    ("idle", "reason"), [(None, why.IDLE_UNKNOWN), (500.0, why.IDLE_ABOVE_LOAD), (900.0, why.IDLE_ABOVE_LOAD)]
-)
-def test_idle_unknown_or_not_below_the_load_leaves_the_gross_figure(idle: float | None, reason: why.Reason) -> None:
-    assert figures(token_energy(reading(), 12_000.0, idle)) == (2.0, 0.5, None, reason.name)
-
-
-def test_watts_add_up_over_gpus_and_modules_and_one_void_gpu_voids_the_node() -> None:
+def test_watts_add_up_over_gpus_and_modules_of_one_scope_and_one_void_gpu_voids_the_node() -> None:
     readings = {"a": reading(), "b": void(why.SAMPLE_GAP), "c": void(why.SAMPLE_GAP), "d": void(why.SENSOR_LOST)}
     found = node_power(readings, {})
     assert (found.joules, found.reasons) == (None, (why.SAMPLE_GAP, why.SENSOR_LOST))
@@ -275,9 +253,6 @@ def test_watts_add_up_over_gpus_and_modules_and_one_void_gpu_voids_the_node() ->
     modules = {"a": "M1", "b": "M1", "c": "M2", "d": "M2"}
     assert node_power(readings, modules).watts == 4000.0
     assert node_power({uuid: readings[uuid] for uuid in "abc"}, modules).reasons == (why.MODULE_SHARED,)
-
-
-@pytest.mark.parametrize("meters", [[], [reading(), reading(scope="module")]], ids=["none", "mixed"])
-def test_meters_have_one_scope(meters: list[EnergyReading]) -> None:
-    with pytest.raises(ValueError, match="one scope"):
-        node_power({str(index): energy for index, energy in enumerate(meters)}, {})
+    for meters in ({}, {"a": reading(), "b": reading(scope="module")}):
+        with pytest.raises(ValueError, match="one scope"):
+            node_power(meters, {})

@@ -53,18 +53,12 @@ def test_a_kernel_belongs_to_the_ranges_that_were_open_at_its_launch_not_when_it
     assert found[0].end - found[0].start == pytest.approx(30e-6)
 
 
-def test_a_kernel_without_a_known_launch_is_counted_and_belongs_nowhere() -> None:
+def test_a_kernel_without_a_known_launch_belongs_nowhere_and_copies_fills_and_ranges_are_no_kernels() -> None:
     kernel = {"ph": "X", "cat": "kernel", "name": BF16, "ts": 5, "dur": 2, "args": {}}
     found = launches(trace(range_(0, 100, pass_="forward"), kernel))
     assert [(one.name, one.pass_) for one in found] == [(BF16, "other")]
-
-
-def test_copies_and_fills_alone_are_no_profile() -> None:
     fill = {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "ts": 5, "dur": 2, "args": {}}
     assert launches(trace(range_(0, 100, pass_="forward"), fill)) == ()
-
-
-def test_ranges_of_others_and_their_gpu_annotations_are_no_kernels() -> None:
     foreign = {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step", "ts": 0, "dur": 9}
     gpu = {"ph": "X", "cat": "gpu_user_annotation", "name": range_name(pass_="forward"), "ts": 0, "dur": 9}
     assert launches(trace(foreign, gpu)) == ()
@@ -89,7 +83,7 @@ def test_launches_are_added_up_by_name_pass_and_module_as_one_step() -> None:
     ]
 
 
-def test_the_gemms_share_counts_an_unknown_kernel_as_a_gemm() -> None:
+def test_the_gemms_share_counts_unknown_kernels_and_what_ends_a_gemm_and_neither_casts_beside_one_nor_gaps() -> None:
     found = [
         Launch(BF16, 0, 6, region="dgrad"),
         Launch(CAST, 6, 8, region="dgrad"),
@@ -99,12 +93,13 @@ def test_the_gemms_share_counts_an_unknown_kernel_as_a_gemm() -> None:
     assert seen == KernelSeconds(gemm=4, other=1, launches=1, streams=1)
     assert seen.gemm_share == 0.8
     assert shares([], "dgrad", steps=2).gemm_share is None
-
-
-def test_what_ends_a_gemm_is_part_of_its_time() -> None:
     reduction = "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(cublasSplitKParams<float>)"
     found = [Launch(BF16, 0, 6, region="wgrad"), Launch(reduction, 6, 7, region="wgrad")]
     assert shares(found, "wgrad", steps=1) == KernelSeconds(gemm=7, other=0, launches=2, streams=1)
+    seen = shares([Launch(BF16, 0, 4, region="dgrad"), Launch(CAST, 3, 5, region="dgrad")], "dgrad", steps=1)
+    assert (seen.gemm, seen.other) == (4, 1)
+    assert kernel_seconds([Launch(BF16, 0, 4), Launch(BF16, 9, 10), Launch(CAST, 20, 30)], steps=2) == 7.5
+    assert kernel_seconds([], steps=2) == 0
 
 
 def test_gemms_on_streams_that_run_side_by_side_take_the_time_of_one() -> None:
@@ -115,11 +110,6 @@ def test_gemms_on_streams_that_run_side_by_side_take_the_time_of_one() -> None:
     assert seen.gemm_share == pytest.approx(2 / 3)
     assert {row.name: row.seconds for row in kernels(found, steps=1)} == {BF16: 2.0, CAST: 1.0}
     assert kernel_seconds(found, steps=1) == 3
-
-
-def test_a_cast_beside_a_gemm_takes_no_time_from_it() -> None:
-    seen = shares([Launch(BF16, 0, 4, region="dgrad"), Launch(CAST, 3, 5, region="dgrad")], "dgrad", steps=1)
-    assert (seen.gemm, seen.other) == (4, 1)
 
 
 @pytest.mark.parametrize("early", [0, 3])
@@ -141,11 +131,6 @@ def test_kernels_of_a_graph_are_their_regions_by_its_one_launch_and_gaps_reach_t
     assert [one.region for one in found] == ["fprop", "fprop", "wgrad"] * 3
     assert gaps(found)["fprop"] == pytest.approx(4e-6), "1 within, 3 before the next graph"
     assert gaps([]) == {}
-
-
-def test_the_kernel_time_of_a_step_leaves_gaps_out() -> None:
-    assert kernel_seconds([Launch(BF16, 0, 4), Launch(BF16, 9, 10), Launch(CAST, 20, 30)], steps=2) == 7.5
-    assert kernel_seconds([], steps=2) == 0
 
 
 @pytest.mark.parametrize(

@@ -315,9 +315,7 @@ class Busy:
     """A machine whose waits take `late` seconds longer than asked for."""
 
     def __init__(self, late: float) -> None:
-        self.late, self.at, self.asked, self.told = late, 100.0, [0.0], [0.0]
-        self.asked.clear()
-        self.told.clear()
+        self.late, self.at, self.asked, self.told = late, 100.0, list[float](), list[float]()
 
     def now(self) -> float:
         return self.at
