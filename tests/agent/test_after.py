@@ -44,12 +44,15 @@ def checked(*devices: FakeBackend, recipe: str = "bf16") -> tuple[float | None, 
     return found.training.depth_check, found
 
 
-def test_a_second_depth_that_is_predicted_right_is_a_check_and_one_that_is_not_is_a_note() -> None:
+def test_a_second_depth_is_a_check_one_predicted_wrong_a_note_and_none_or_a_quick_run_no_failure() -> None:
     ratio, right = checked(FakeBackend(depths=deeper(0.5)))
     assert (ratio, right.notes) == (pytest.approx(1.0), ())
     _, wrong = checked(FakeBackend(depths=deeper(0.55)))
     assert len(wrong.notes) == 1
     assert wrong.notes[0].startswith("a second depth was predicted at 0.909 of what it took")
+    assert of(on_fakes(FakeBackend(depths=deeper(0.5))), "bf16").training.depth_check is None
+    ratio, without = checked(FakeBackend())
+    assert (ratio, without.notes) == (None, ())
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -64,12 +67,6 @@ def test_a_trace_that_was_asked_for_and_is_not_there_is_a_note(tmp_path: Path, a
     stops = RunStops(lambda: False, lambda: 0.0, 600, 0)
     found = look(Looking(devices, small, run, cases.variants, stops, trace=trace))
     assert found.notes["bf16"] == ((f"no trace was written: {silent.message}",) if asked else ())
-
-
-def test_no_second_depth_and_a_quick_run_are_no_failures() -> None:
-    assert of(on_fakes(FakeBackend(depths=deeper(0.5))), "bf16").training.depth_check is None
-    ratio, found = checked(FakeBackend())
-    assert (ratio, found.notes) == (None, ())
 
 
 def test_each_gpu_is_held_against_its_own_first_depth_and_the_worst_told() -> None:

@@ -68,7 +68,7 @@ def test_a_square_wave_tells_the_rests_and_is_of_the_layers_or_whatever_there_is
     assert square_wave(devices_of(FakeBackend()), BF16, lambda: told, 1, 3, lambda seconds: None) is None
 
 
-def test_a_counter_that_agrees_is_calibrated_and_none_leaves_it_unverified() -> None:
+def test_a_counter_that_agrees_is_calibrated_none_is_unverified_and_one_that_covers_more_is_told() -> None:
     found = calibrated(Tape(rows()).recordings(), WINDOW)
     assert (found.accuracy, found.message) == ("calibrated", "")
     assert found.agreement == pytest.approx(1.0, abs=0.02)
@@ -77,6 +77,11 @@ def test_a_counter_that_agrees_is_calibrated_and_none_leaves_it_unverified() -> 
         Tape([SensorRow(row.at, row.gpu, milliwatts=row.milliwatts) for row in rows()]).recordings(), WINDOW
     )
     assert (found.accuracy, found.message) == ("unverified", "no_energy_counter")
+    found = calibrated(Tape([*on_a_module(1.375), *on_a_module(1.375, "GPU-1")]).recordings(), WINDOW)
+    assert (found.accuracy, counter_scope(found)) == ("unverified", "more")
+    assert "integral of the GPU's power alone" in found.message
+    found = calibrated(Tape([*on_a_module(1.375), *rows(uuid="GPU-1")]).recordings(), WINDOW)
+    assert found.counter_scope is None
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
@@ -119,14 +124,6 @@ def test_a_counter_of_the_modules_draw_covers_more_and_hides_no_reading_that_is_
     found = calibrated(Tape(on_a_module(factor, cpu_watts=cpu_watts)).recordings(), WINDOW)
     assert found.counter_scope == scope
     assert found.agreement == pytest.approx(factor, rel=0.03)
-
-
-def test_a_counter_that_covers_more_is_told_unless_one_gpus_is_its_own() -> None:
-    found = calibrated(Tape([*on_a_module(1.375), *on_a_module(1.375, "GPU-1")]).recordings(), WINDOW)
-    assert (found.accuracy, counter_scope(found)) == ("unverified", "more")
-    assert "integral of the GPU's power alone" in found.message
-    found = calibrated(Tape([*on_a_module(1.375), *rows(uuid="GPU-1")]).recordings(), WINDOW)
-    assert found.counter_scope is None
 
 
 def test_the_period_is_that_of_the_sensor_that_energy_is_taken_from() -> None:
@@ -192,9 +189,16 @@ def test_what_moves_is_named(found: list[Slice], expected: tuple[str, ...]) -> N
     assert moving(found) == expected
 
 
-def test_a_still_device_is_warm_soon_and_what_no_driver_tells_holds_nothing_up() -> None:
+def test_a_still_device_is_warm_soon_what_no_driver_tells_holds_nothing_up_and_what_never_settles_is_flagged() -> None:
     assert moving([Slice(one.at, one.step_seconds) for one in slices()]) == ()
     assert warmed(FakeBackend()) == ("steady", 2.0 * LEAST_POINTS)
+
+    class Slowing(FakeBackend):
+        def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+            self.now += seconds
+            return self._sample(1.0 + self.now / 100, seconds)
+
+    assert warmed(Slowing()) == ("not_steady", 60.0)
 
 
 def test_all_readings_of_a_slice_count_and_none_from_before_it() -> None:
@@ -230,15 +234,6 @@ def test_slices_that_end_early_and_a_load_that_fails_are_told() -> None:
 
     found = warm_up(devices_of(Broken()), BF16, dict, lambda: None, lambda spent: None, WarmUp(10.0, 1.0))
     assert (found.state, found.message) == ("not_steady", "cuda_error: bad")
-
-
-def test_a_device_that_never_settles_is_flagged_after_the_longest_time() -> None:
-    class Slowing(FakeBackend):
-        def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
-            self.now += seconds
-            return self._sample(1.0 + self.now / 100, seconds)
-
-    assert warmed(Slowing()) == ("not_steady", 60.0)
 
 
 @pytest.mark.parametrize(("uuid", "expected"), [("GPU-0", "celsius"), ("GPU-1", "sm_mhz")])

@@ -76,12 +76,18 @@ def test_a_replay_by_environment_publishes_message_and_log_and_never_imports_tor
     assert not [name for name in imported if name.partition(b".")[0] == b"torch"]
 
 
-def test_a_request_from_a_file_goes_to_a_file(tmp_path: Path) -> None:
+def test_a_request_from_a_file_goes_to_a_file_and_nvidias_method_is_repeated_and_marked(tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text(request_text())
-    arguments = ["--request", str(tmp_path / "request.json"), "--output", str(tmp_path / "out.json"), "--no-lines"]
+    out = tmp_path / "out.json"
+    arguments = ["--request", str(tmp_path / "request.json"), "--output", str(out), "--no-lines"]
     ran = called("run", "--backend", "replay", *arguments)
     assert (ran.exit_code, ran.stdout) == (0, "")
-    assert MeasurementResult.model_validate_json((tmp_path / "out.json").read_bytes()).request_hash == hash_of()
+    assert MeasurementResult.model_validate_json(out.read_bytes()).request_hash == hash_of()
+    ran = called("run", "--backend", "replay", "--method", "nvidia", "--repeats", "2", *arguments)
+    assert ran.exit_code == 0, ran.stderr
+    result = MeasurementResult.model_validate_json(out.read_bytes())
+    assert (result.method, result.recommendation.by_speed) == ("nvidia", None)
+    assert "by NVIDIA's method" in verdict_text(result)
 
 
 @pytest.mark.parametrize(
@@ -176,11 +182,16 @@ def is_unfinished(message: Path) -> bool:
 ON_THIS_CPU = ["run", "--local", "--device", "cpu", "--shape", "64x128x96"]
 
 
-def test_a_gpu_that_is_not_here_is_refused_in_words_and_with_the_next_step() -> None:
+def test_a_gpu_that_is_not_here_and_a_wrong_preset_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = called("run", "--local", "--preset", "llama3-8b", "--gpu", "GPU-nowhere")
     assert (ran.exit_code, ran.stdout) == (12, "")
     assert "DeviceMissing: " in ran.stderr
     assert "--device cpu" in ran.stderr or "there is no such GPU here; give one of" in ran.stderr
+    looked: list[str] = []
+    monkeypatch.setattr("precision_agent.run.cli_run._seen", lambda: looked.append("GPUs"))
+    ran = called("run", "--local", "--preset", "nosuch")
+    assert (ran.exit_code, looked) == (10, [])
+    assert "InvalidRequest: preset: " in ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -293,17 +304,6 @@ def test_ctrl_c_leaves_what_is_complete_marked_as_partial(tmp_path: Path) -> Non
     assert 2 <= result.recipes[0].sums[0].seconds.n < 12
 
 
-def test_nvidias_method_is_repeated_and_marked(tmp_path: Path) -> None:
-    (tmp_path / "request.json").write_text(request_text())
-    out = tmp_path / "out.json"
-    arguments = ["--request", str(tmp_path / "request.json"), "--output", str(out), "--no-lines", "--repeats", "2"]
-    ran = called("run", "--backend", "replay", "--method", "nvidia", *arguments)
-    assert ran.exit_code == 0, ran.stderr
-    result = MeasurementResult.model_validate_json(out.read_bytes())
-    assert (result.method, result.recommendation.by_speed) == ("nvidia", None)
-    assert "by NVIDIA's method" in verdict_text(result)
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -324,14 +324,6 @@ def test_explain_says_which_file_it_wants(tmp_path: Path, content: bytes | None,
     plain = " ".join(ran.stderr.replace("\u2502", " ").split())
     assert words in plain
     assert "precision-agent run --output FILE" in plain
-
-
-def test_a_wrong_preset_is_told_before_any_device_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
-    monkeypatch.setattr("precision_agent.run.cli_run._seen", lambda: looked.append("GPUs"))
-    ran = called("run", "--local", "--preset", "nosuch")
-    assert (ran.exit_code, looked) == (10, [])
-    assert "InvalidRequest: preset: " in ran.stderr
 
 
 @pytest.fixture

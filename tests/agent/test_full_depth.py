@@ -47,10 +47,9 @@ def depth(layers: int, measured: int = 4, shards: int = 1, **more: Any) -> depth
     return depths.Depth(layers, measured, optimizer_scale=next(held) / shards / next(held), **more)
 
 
-def truth(recipe: str, layers: int, accumulation: int = 8, shards: int = 1) -> float:
-    """Seconds of a micro batch through the whole model."""
-    optimizer = (layers * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD) / accumulation / shards
-    return layers * sum(LAYER[recipe]) + HEAD + optimizer
+def truth(recipe: str, layers: int) -> float:
+    """Seconds of a micro batch through the whole model, with an optimizer step every eighth."""
+    return layers * sum(LAYER[recipe]) + HEAD + (layers * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD) / 8
 
 
 def full_depth(values: depths.Values, asked: depths.Depth, higher: depths.Values | None = None) -> depths.FullDepth:
@@ -65,28 +64,24 @@ def rates(recipe: str, layers: int, drift: tuple[float, ...] = (1.0, 1.01, 0.99)
 
 
 @pytest.mark.parametrize("layers", [24, 32, 126])
-def test_rate_speedup_and_joules_of_a_known_node_are_exact_at_full_depth(layers: int) -> None:
+def test_rate_speedup_and_joules_a_token_of_a_known_node_are_exact_at_full_depth(layers: int) -> None:
     steady = (1.0, 1.0, 1.0)
     for recipe in LAYER:
         node = rates(recipe, layers, steady)
         assert node.tokens_per_second.value == pytest.approx(4 * TOKENS / truth(recipe, layers), rel=1e-12)
         assert node.synchronous.value == pytest.approx(node.tokens_per_second.value, rel=1e-12)
+        optimizer = (layers * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD) / 8
+        joules = layers * sum(LAYER[recipe]) * 900 + HEAD * 700 + optimizer * 400
+        short = short_model(recipe, 4)
+        seconds = {name: values[0] for name, values in short.items() if not isinstance(values, Failure)}
+        watts = depths.full_depth_watts(seconds, WATTS, depth(layers))
+        assert not isinstance(watts, Failure)
+        rate = TOKENS / full_depth(short, depth(layers)).values[0]
+        assert watts / rate == pytest.approx(joules / TOKENS, rel=1e-12)
     ratio = depths.speedup(rates("nvfp4", layers), rates("bf16", layers))
     assert not isinstance(ratio, Failure)
     assert ratio.value == pytest.approx(truth("bf16", layers) / truth("nvfp4", layers), rel=1e-12)
     assert ratio.upper - ratio.lower < 1e-9  # both drifted alike, so that nothing is left of it
-
-
-@pytest.mark.parametrize("layers", [24, 32, 126])
-@pytest.mark.parametrize("recipe", ["bf16", "nvfp4"])
-def test_joules_a_token_of_a_known_node_are_exact_at_full_depth(layers: int, recipe: str) -> None:
-    optimizer = (layers * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD) / 8
-    joules = layers * sum(LAYER[recipe]) * 900 + HEAD * 700 + optimizer * 400
-    seconds = {name: values[0] for name, values in short_model(recipe, 4).items() if not isinstance(values, Failure)}
-    watts = depths.full_depth_watts(seconds, WATTS, depth(layers))
-    assert not isinstance(watts, Failure)
-    rate = TOKENS / full_depth(short_model(recipe, 4), depth(layers)).values[0]
-    assert watts / rate == pytest.approx(joules / TOKENS, rel=1e-12)
 
 
 def test_a_full_depth_ratio_is_finite_and_not_the_short_models_own() -> None:
@@ -222,13 +217,10 @@ def test_one_slow_gpu_slows_the_node_little_and_tensor_parallel_ones_share_token
     assert node.tokens_per_second.value == pytest.approx(2 * TOKENS / 8)
 
 
-@pytest.mark.parametrize("measured", [2, 8])
-def test_a_second_depth_is_predicted_from_the_first(measured: int) -> None:
-    ratio = depths.depth_check(short_model("bf16", 4), depth(32, 4), short_model("bf16", measured), depth(32, measured))
-    assert ratio == pytest.approx(1.0)
-
-
-def test_layers_that_cost_more_together_are_caught_by_the_second_depth_unless_it_failed() -> None:
+def test_a_second_depth_is_predicted_from_the_first_and_catches_layers_that_cost_more_together() -> None:
+    for ran in (2, 8):
+        ratio = depths.depth_check(short_model("bf16", 4), depth(32, 4), short_model("bf16", ran), depth(32, ran))
+        assert ratio == pytest.approx(1.0)
     crowded = {name: [1.08 * value for value in values] for name, values in short_model("bf16", 8).items()}
     ratio = depths.depth_check(short_model("bf16", 4), depth(32, 4), crowded, depth(32, 8))
     assert ratio == pytest.approx(1 / 1.08)
@@ -287,7 +279,9 @@ def replayed(kept: int | None, baseline: str = "bf16") -> MeasurementResult:
     return found
 
 
-def test_kept_layers_take_the_baselines_time_and_energy_by_their_number() -> None:
+def test_kept_layers_take_the_baselines_time_and_energy_by_their_number_and_a_reader_is_told_what_was_computed() -> (
+    None
+):
     none, some, half, most = map(replayed, (0, 8, 16, LAYERS - 1))
     steps = [of(result, "nvfp4").training.step_seconds.value for result in (none, some, most)]
     per_layer = (steps[1] - steps[0]) / 8
@@ -296,10 +290,6 @@ def test_kept_layers_take_the_baselines_time_and_energy_by_their_number() -> Non
     rows = of(none, "bf16"), of(half, "nvfp4"), of(none, "nvfp4")
     baseline, kept, alone = (row.training.energy.tokens_per_joule for row in rows)
     assert baseline < kept < alone
-
-
-def test_the_baseline_keeps_nothing_and_a_reader_is_told_what_was_computed() -> None:
-    none, some = replayed(0), replayed(8)
     assert of(some, "bf16").training == of(none, "bf16").training
     assert of(some, "bf16").notes == of(none, "bf16").notes
     assert any("layers that stay in BF16: the last 8" in note for note in some.recipes[-1].notes)

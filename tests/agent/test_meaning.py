@@ -133,18 +133,15 @@ AUTOCAST = GemmSum(mode="autocast", seconds=interval(1.0), speedup=interval(1.5)
 PREQUANTIZED = GemmSum(mode="prequantized", seconds=interval(0.6), speedup=interval(2.5))
 
 
-def test_the_gemms_alone_are_the_prequantized_ones_else_the_autocast_sum_says_so() -> None:
+def test_the_gemms_alone_are_the_prequantized_ones_else_the_autocast_sum_and_half_a_step_has_no_speedup() -> None:
     found = facts_of(with_sums(AUTOCAST, PREQUANTIZED), "bf16", 0.7, 0.01)
     assert found.gemm_speedup == PREQUANTIZED.speedup
     assert (found.tax_in_speedup, found.quantization_tax, found.noise_floor) == (False, 0.25, 0.01)
     failed = GemmSum(mode="prequantized", failure=Failure(reason="no_prequantized_mode"))
     found = facts_of(with_sums(AUTOCAST, failed), "bf16", 0.7)
     assert (found.gemm_speedup, found.tax_in_speedup) == (AUTOCAST.speedup, True)
-
-
-def test_without_training_or_optimizer_there_is_no_speedup_to_hold_against() -> None:
-    failed = recipe_result("nvfp4", training=Training(failure=Failure(reason="not_requested")))
-    assert facts_of(failed, "bf16", 0.7).measured is None
+    untrained = recipe_result("nvfp4", training=Training(failure=Failure(reason="not_requested")))
+    assert facts_of(untrained, "bf16", 0.7).measured is None
     whole = with_sums(AUTOCAST, PREQUANTIZED)
     without = whole.training.model_copy(update={"missing": ("optimizer",)})
     assert facts_of(whole.model_copy(update={"training": without}), "bf16", 0.7).measured is None

@@ -174,7 +174,7 @@ BIG = {"workload": {"name": "x", "model": {"hiddenSize": 128, "intermediateSize"
        "numHiddenLayers": 2, "vocabSize": 512}, "microBatchSize": 4, "sequenceLength": 64}}  # fmt: skip
 
 
-def test_out_of_memory_halves_the_micro_batch_only_where_the_request_allows_it() -> None:
+def test_out_of_memory_halves_the_micro_batch_only_where_the_request_allows_it_and_the_run_says_why() -> None:
     halved = on_fakes(FakeBackend(prepares=full), may_halve_micro_batch=True, **BIG)
     assert of(halved, "bf16").notes == ("the micro batch was halved to 1: bf16: 2 GiB",)
     assert of(halved, "bf16").training.tokens_per_second is not None
@@ -182,14 +182,11 @@ def test_out_of_memory_halves_the_micro_batch_only_where_the_request_allows_it()
     assert halved.result.request_hash == whole.request_hash, "it answers the request as it came"
     assert halved.result.workload_hash != whole.workload_hash, "with the workload as it ran"
     assert of(on_fakes(FakeBackend(prepares=full), **BIG), "bf16").training.failure.reason == "out_of_memory"
-
-
-def test_a_run_that_begins_anew_says_why_when_it_does() -> None:
     said: list[str] = []
     on_fakes(FakeBackend(prepares=full), around={"note": said.append}, may_halve_micro_batch=True, **BIG)
     began = ["1 x CPU, measured by replay", "2 of 2 recipes run here: bf16, nvfp4"]
-    halved = [f"the micro batch was halved to {size}: bf16: 2 GiB" for size in (2, 1)]
-    assert said[1:] == [*began, halved[0], *began, halved[1], *began]
+    sizes = [f"the micro batch was halved to {size}: bf16: 2 GiB" for size in (2, 1)]
+    assert said[1:] == [*began, sizes[0], *began, sizes[1], *began]
 
 
 # --- loss

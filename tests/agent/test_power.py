@@ -121,11 +121,14 @@ def test_what_is_no_power_is_a_missing_sample(bad: float) -> None:
     assert energy.integral(kept, WINDOW) == pytest.approx(6000.0)
 
 
-def test_a_window_and_the_first_reading_shape_a_figure_or_reasons() -> None:
+def test_a_window_has_a_length_and_with_the_first_reading_shapes_a_figure_or_reasons() -> None:
     assert energy.integral(steady().power, energy.Window(22.0, 30.0)) is why.SAMPLE_GAP
     assert energy.counted(steady().counter, energy.Window(22.0, 30.0)) is why.SAMPLE_GAP
     assert energy.sensor_period(()) is None
     assert energy.sensor_period(readings(lambda at: 500 * at, period=10.0)) is None
+    for end in (2.0, 1.0):
+        with pytest.raises(ValueError, match="must end after it starts"):
+            energy.Window(2.0, end)
 
 
 def without(trace: energy.Trace, start: float, end: float) -> energy.Trace:
@@ -218,12 +221,6 @@ def test_the_sensors_period_is_read_from_its_counter_whatever_the_polls(period: 
     )
 
 
-@pytest.mark.parametrize("name", ["start is end", "start after end"])
-def test_a_window_has_a_length(name: str) -> None:
-    with pytest.raises(ValueError, match="must end after it starts"):
-        energy.Window(2.0, 2.0 if name == "start is end" else 1.0)
-
-
 def test_a_power_is_a_figure_or_reasons_which_have_names_and_sentences_of_their_own() -> None:
     with pytest.raises(ValueError, match="absent with reasons"):
         energy.EnergyReading(5.0, 1.0, 1, reasons=(why.TOO_SHORT,))
@@ -290,7 +287,9 @@ def test_only_a_locked_step_is_paused_and_only_as_long_as_leads_out_of_every_loc
     assert sure_pause([step], 0.1)[0] == pause
 
 
-def test_where_pauses_would_lead_into_a_lock_is_told_and_one_is_chosen_for_a_slow_gpu_too() -> None:
+def test_pauses_that_lead_into_a_lock_are_told_chosen_for_a_slow_gpu_too_random_bounded_and_equal_for_equal_seeds() -> (
+    None
+):
     assert lock_with_pauses(0.188, 0.1, 0.025) == 2
     assert energy.mean_power(steady(), [WINDOW], energy.StepPace(0.188, longest_pause_seconds=0.025)).reasons == (
         why.PHASE_LOCKED,
@@ -300,6 +299,10 @@ def test_where_pauses_would_lead_into_a_lock_is_told_and_one_is_chosen_for_a_slo
     assert pause > 0
     assert not lock_with_pauses(0.2, 0.1, pause, calls)
     assert not lock_with_pauses(0.16, 0.1, pause, calls)
+    first, again = pauses(7, 0.025), pauses(7, 0.025)
+    drawn = [next(first) for _ in range(200)]
+    assert drawn == [next(again) for _ in range(200)]
+    assert 0 <= min(drawn) < 0.001 < 0.024 < max(drawn) <= 0.025
 
 
 @given(st.floats(0.002, 3.0), st.sampled_from([0.02, 0.1, 0.2]))
@@ -308,13 +311,6 @@ def test_every_step_is_free_or_has_a_pause_that_frees_it_or_is_told_to_be_locked
     left = [lock_with_pauses(step, sensor, other, calls) for other in (0.0, 0.025, 0.05)]
     assert lock_with_pauses(step, sensor, pause, calls) is None or all(left)
     assert pause > 0 or lock(step, sensor) is None
-
-
-def test_pauses_are_random_bounded_and_the_same_for_the_same_seed() -> None:
-    first, again = pauses(7, 0.025), pauses(7, 0.025)
-    drawn = [next(first) for _ in range(200)]
-    assert drawn == [next(again) for _ in range(200)]
-    assert 0 <= min(drawn) < 0.001 < 0.024 < max(drawn) <= 0.025
 
 
 class Machine:

@@ -76,7 +76,7 @@ def test_a_replay_says_that_it_is_simulated_what_was_assumed_and_what_was_publis
     assert found.recommendation.sentence.startswith("Simulated: ")
 
 
-def test_the_same_node_and_run_replay_the_same_and_another_node_does_not() -> None:
+def test_node_and_run_replay_the_same_again_nodes_spread_a_little_and_noise_lies_inside_the_intervals() -> None:
     other = RequestNode(name="node-1", uid="another", product="GB200", gpus=1)
     assert replayed() == replayed_anew()
     bf16, other_run = (rate(replayed(run=run, recipes=("bf16",), gemm_modes=())) for run in ("r1", "r2"))
@@ -84,9 +84,6 @@ def test_the_same_node_and_run_replay_the_same_and_another_node_does_not() -> No
     assert len({bf16, other_run, other_node}) == 3
     assert bf16 == pytest.approx(other_run, rel=0.01)
     assert bf16 == pytest.approx(other_node, rel=0.05)
-
-
-def test_nodes_spread_a_little_and_noise_lies_inside_the_intervals() -> None:
     nodes = [RequestNode(name=f"n{i}", uid=f"u{i}", product="GB200", gpus=1) for i in range(40)]
     rates = [rate(replayed(node=node, recipes=("bf16",), gemm_modes=(), timing=Timing(passes=2))) for node in nodes]
     mean = sum(rates) / len(rates)
@@ -110,7 +107,7 @@ def test_a_slow_node_and_a_paced_replay_change_no_ratio_or_figure() -> None:
     assert rate(paced) == rate(replayed())
 
 
-def test_delayed_scaling_has_no_prequantized_mode_and_failures_are_named() -> None:
+def test_delayed_scaling_has_no_prequantized_mode_failures_are_named_and_a_silent_fallback_is_not_recommended() -> None:
     autocast, prequantized = of(replayed(), "fp8_delayed").sums
     assert autocast.seconds is not None
     assert prequantized.failure.reason == "no_prequantized_mode"
@@ -118,9 +115,6 @@ def test_delayed_scaling_has_no_prequantized_mode_and_failures_are_named() -> No
     assert (probed.availability, probed.sums) == ("probe_failed", ())
     broken = of(replayed(ReplayOptions(fault="gemm_failed"), product="H100"), "fp8_current")
     assert broken.sums[0].failure.reason == "part_failed"
-
-
-def test_a_silent_fallback_runs_at_the_baselines_speed_and_is_not_recommended() -> None:
     found = replayed(ReplayOptions(fault="silent_fallback"))
     assert of(found, "nvfp4").verification.verdict == "fallback"
     assert rate(found, "nvfp4") == pytest.approx(rate(found), rel=0.02)

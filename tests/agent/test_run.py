@@ -120,26 +120,23 @@ def ticking(step: float) -> Clock:
     return Clock(wall=lambda: 1_795_252_800.0, monotonic=lambda: next(now) * step)
 
 
-def test_a_deadline_ends_the_run_with_what_is_complete_if_anything_is() -> None:
+def test_a_deadline_or_a_signal_ends_the_run_with_what_is_complete_if_anything_is() -> None:
     clock = ticking(600 / (3.2 * samples_in_an_abba_block()))
     outcome = run_request(request_text(deadline_seconds=600), "replay", clock=clock)
     assert outcome.result.partial.reason == "deadline"
     assert outcome.result.recipes[0].sums[0].seconds.n == 2
     found = refusal(run_request(request_text(deadline_seconds=600), "replay", clock=ticking(30)))
     assert found == ("NothingFinished", "the deadline of 600 s was reached; no palindrome was complete")
-
-
-def after(asked: int) -> Callable[[], bool]:
-    left = iter(range(asked))
-    return lambda: next(left, None) is None
-
-
-def test_a_terminated_run_publishes_what_is_complete_if_anything_is() -> None:
     outcome = run_request(request_text(), "replay", clock=MOMENT, terminated=after(samples_in_an_abba_block() * 2))
     assert outcome.result.partial.reason == "terminated"
     assert read_message(outcome.message).partial == "terminated: the agent was told to stop"
     found = refusal(run_request(request_text(), "replay", terminated=lambda: True))
     assert found == ("NothingFinished", "the agent was told to stop; no palindrome was complete")
+
+
+def after(asked: int) -> Callable[[], bool]:
+    left = iter(range(asked))
+    return lambda: next(left, None) is None
 
 
 def test_each_abba_block_that_allows_intervals_is_kept_before_the_next_begins() -> None:
@@ -171,37 +168,27 @@ def test_what_bears_on_rates_beside_the_workload_is_in_the_timings_title(changes
     assert timing_title(request(timing=other).model_copy(update={**changes, "timing": other})) != title
 
 
-def outcome() -> Outcome:
-    return run_request(request_text(), "replay")
-
-
-def test_the_message_is_written_in_place_where_the_environment_says(tmp_path: Path) -> None:
+def test_the_message_is_written_in_place_the_log_ends_with_lines_or_none_and_the_file_is_whole(tmp_path: Path) -> None:
     assert places({TERMINATION_LOG_ENV: str(tmp_path / "m")}, None).message == tmp_path / "m"
     message = tmp_path / "termination-log"
     message.write_text("x" * 10_000)
     inode = message.stat().st_ino
-    sent = outcome()
+    sent = run_request(request_text(), "replay")
     publish(sent, Places(message, None), io.BytesIO())
     assert message.read_bytes() == sent.message
     assert message.stat().st_ino == inode
-
-
-def test_the_log_ends_with_lines_of_their_own_or_with_none() -> None:
-    stdout, sent = io.BytesIO(), outcome()
+    stdout = io.BytesIO()
     stdout.write(b"progress without a newline")
     publish(sent, Places(None, None), stdout)
     assert stdout.getvalue().decode().splitlines()[1:] == list(sent.lines)
     stdout = io.BytesIO()
-    publish(outcome(), Places(None, None), stdout, lines=False)
+    publish(sent, Places(None, None), stdout, lines=False)
     assert stdout.getvalue() == b""
-
-
-def test_the_file_holds_the_whole_result_and_a_checkpoint_only_the_summary(tmp_path: Path) -> None:
-    sent = outcome()
-    publish(sent, Places(None, tmp_path / "out.json"), io.BytesIO())
-    assert MeasurementResult.model_validate_json((tmp_path / "out.json").read_bytes()) == sent.result
-    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
-    checkpoint(outcome(), Places(tmp_path / "m", None))
+    (tmp_path / "file").mkdir()
+    publish(sent, Places(None, tmp_path / "file" / "out.json"), io.BytesIO())
+    assert MeasurementResult.model_validate_json((tmp_path / "file" / "out.json").read_bytes()) == sent.result
+    assert [path.name for path in (tmp_path / "file").iterdir()] == ["out.json"]
+    checkpoint(sent, Places(tmp_path / "m", None))
     assert read_message((tmp_path / "m").read_bytes()).run == "r1"
 
 
