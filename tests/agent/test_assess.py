@@ -95,12 +95,8 @@ def test_a_tax_whose_kernels_nobody_knows_is_told_as_a_bound(most: float, upper:
 def test_a_baseline_has_no_speedup_over_itself_and_invalid_power_is_no_energy() -> None:
     found = assessed(variant=Variant("bf16", "bf16"))
     assert (found.training.speedup, found.sums[0].speedup) == (None, None)
-    training = assessed(metering=RecipePower((COUNTER_DISAGREES,), {})).training
-    assert (training.energy.valid, training.energy.watts, training.energy.reasons) == (
-        False,
-        None,
-        ("counter_disagrees",),
-    )
+    energy = assessed(metering=RecipePower((COUNTER_DISAGREES,), {})).training.energy
+    assert (energy.valid, energy.watts, energy.reasons) == (False, None, ("counter_disagrees",))
 
 
 def fails_at(name: str, only: str = "nvfp4") -> Callable[[Case, Variant], float | Failure]:

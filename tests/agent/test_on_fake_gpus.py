@@ -121,16 +121,13 @@ def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health
     assert "too_short" in training.energy.reasons, "seconds are not the ten that energy needs"
 
 
-def test_one_gpu_is_measured_alone_and_a_lost_one_takes_the_energy_alone(long: Run) -> None:
+def test_one_gpu_is_measured_alone_without_a_word_on_heat_and_a_lost_one_takes_the_energy_alone(long: Run) -> None:
     result = MeasurementResult.model_validate(long("one alone, without a word on heat")["result"])
     assert [gpu.uuid for gpu in result.gpus] == ["GPU-b"]
     result = MeasurementResult.model_validate(long("one lost")["result"])
     training = result.recipes[0].training
     assert training.tokens_per_second is not None
     assert "sensor_lost" in training.energy.reasons
-
-
-def test_a_gpu_that_tells_of_no_heat_is_named_and_not_taken_for_a_cool_one(long: Run) -> None:
     said = "whether heat or the power brake held the clocks back is not known of GPU-b: the driver tells neither"
     blind, seen = (
         MeasurementResult.model_validate(long(name)["result"]).recipes[0].notes

@@ -200,15 +200,6 @@ def test_abba_blocks_take_what_their_order_takes(
     assert found.timed_seconds == pytest.approx(slots * segment * (1 + training))
 
 
-def test_loss_runs_and_second_depth_take_time_where_they_run_and_allowances_are_named() -> None:
-    assert not {phase.name for phase in phases(asked("quick"))} & {"loss", "second_depth"}
-    assert "second_depth" in {phase.name for phase in phases(asked("standard"))}
-    assert "second_depth" not in {phase.name for phase in phases(asked("standard", training=False))}
-    assert "loss" in {phase.name for phase in phases(asked("quick", loss=LossRuns()))}
-    for phase in phases(asked("standard", loss=LossRuns())):
-        assert phase.name in ("measure", "idle") or phase.why.startswith("allowance: ")
-
-
 def test_loss_runs_leave_time_to_the_rest_and_a_hybrid_has_none_of_its_steps() -> None:
     of_all = asked("standard", loss=LOSS_BY_DEFAULT["standard"]).model_copy(update={"recipes": RECIPE_NAMES})
     found = {phase.name: phase.seconds for phase in phases(of_all, gpus=1)}
@@ -223,7 +214,7 @@ def test_loss_runs_leave_time_to_the_rest_and_a_hybrid_has_none_of_its_steps() -
     assert "training" not in as_text(found)
 
 
-def test_the_plan_adds_up_in_words_and_for_programs() -> None:
+def test_the_plan_adds_up_and_loss_runs_and_second_depth_take_time_where_they_run_with_allowances_named() -> None:
     found = phases(asked("quick"))
     lines = as_text(found).splitlines()
     assert len(lines) == len(found) + 2
@@ -231,6 +222,12 @@ def test_the_plan_adds_up_in_words_and_for_programs() -> None:
     document = as_document(found)
     assert document["seconds"] == total_seconds(found)
     assert document["timed_share"] == pytest.approx(timed_share(found), abs=1e-4)
+    assert not {phase.name for phase in phases(asked("quick"))} & {"loss", "second_depth"}
+    assert "second_depth" in {phase.name for phase in phases(asked("standard"))}
+    assert "second_depth" not in {phase.name for phase in phases(asked("standard", training=False))}
+    assert "loss" in {phase.name for phase in phases(asked("quick", loss=LossRuns()))}
+    for phase in phases(asked("standard", loss=LossRuns())):
+        assert phase.name in ("measure", "idle") or phase.why.startswith("allowance: ")
 
 
 @pytest.mark.parametrize("preset", list(TIMINGS))

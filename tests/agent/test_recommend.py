@@ -164,8 +164,7 @@ def published(row: dict[str, Any], half: float) -> tuple[RecipeResult, RecipeRes
             faster = "faster" if ratio and ratio > 1 else "slower"
             difference = faster if stats.differs(speedup, None) else "no_difference"
         training = Training(tokens_per_second=interval(1e4 * (ratio or 1.0)), speedup=speedup, difference=difference)
-        ours = OURS.get(name, name)  # type: ignore[call-overload]
-        return recipe_result(ours, sums=(), gemms=(), training=training)
+        return recipe_result(OURS.get(name, name), sums=(), gemms=(), training=training)  # type: ignore[arg-type]
 
     return trained(row["higher"], None), trained(row["lower"], row["ratio"])
 

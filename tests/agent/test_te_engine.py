@@ -185,7 +185,6 @@ def test_models_fit_with_their_variants_and_gemms_by_less_depth() -> None:
     assert sizes.first_trial(LLAMA, 8192, WHOLE, SEVEN, 80 * GIB, trials) == sizes.Trial(4)
     assert sizes.first_trial(LARGE, 8192, WHOLE, SEVEN, 180 * GIB, trials).layers == 1
     assert sizes.first_trial(LARGE, 8192, WHOLE, SEVEN, GIB, trials) == trials[-1]
-    trials = sizes.ladder(32, head=True)
     gemms = 7 * sizes.unit_bytes(8192, 4096, 28672, 1, 50 << 20)  # of llama3-8b's widest layer alone, in all variants
     assert sizes.first_trial(LLAMA, 8192, WHOLE, SEVEN, 80 * GIB, trials, gemms) == sizes.Trial(2)
     assert sizes.first_trial(LLAMA, 8192, WHOLE, SEVEN, 80 * GIB, trials, 80 * GIB) == sizes.Trial(1)

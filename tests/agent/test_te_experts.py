@@ -116,8 +116,8 @@ def test_nvfp4_takes_as_many_experts_in_a_call_as_its_kernels_do_with_the_weight
         assert all(one is other for one, other in zip(mine, getattr(whole, name)[0].parameters(), strict=True))
 
 
-def test_the_router_chooses_the_same_number_for_each_expert_whatever_its_scores() -> None:
-    (experts,) = experts_of(Bench("v2.20", asked(MIXTURE, sequenceLength=255)), "bf16")
+def test_the_router_is_even_rows_are_padded_for_the_recipe_and_experts_are_a_loop_over_tokens() -> None:
+    experts, padded = experts_of(Bench("v2.20", asked(MIXTURE, sequenceLength=255)), "bf16", "fp8_current")
     assert experts.rows == [128, 128, 127, 127]
     for seed in range(3):
         torch.manual_seed(seed)
@@ -125,18 +125,9 @@ def test_the_router_chooses_the_same_number_for_each_expert_whatever_its_scores(
         assert torch.bincount(chosen.flatten(), minlength=4).tolist() == experts.rows
         assert torch.allclose(weights.sum(-1), torch.ones(255))
     assert experts.pad is None
-
-
-def test_rows_are_padded_for_the_recipe_and_the_result_is_that_without() -> None:
-    plain, padded = experts_of(Bench("v2.20", asked(MIXTURE, sequenceLength=255)), "bf16", "fp8_current")
     assert padded.padded == [128, 128, 128, 128]
     x = torch.randn(255, 1, 32).to(torch.bfloat16)
-    assert torch.allclose(plain(x, None).float(), padded(x, None).float(), atol=0.02, rtol=0.05)
-
-
-def test_experts_and_their_gradients_are_those_of_a_loop_over_tokens() -> None:
-    (experts,) = experts_of(Bench("v2.20", asked(MIXTURE, sequenceLength=255)), "bf16")
-    x = torch.randn(255, 1, 32).to(torch.bfloat16)
+    assert torch.allclose(experts(x, None).float(), padded(x, None).float(), atol=0.02, rtol=0.05)
     ours, theirs = (x.clone().requires_grad_() for _ in range(2))
     y, expected = experts(ours, None), token_by_token(experts, theirs)
     assert torch.allclose(y.float(), expected.float(), atol=0.02, rtol=0.05)

@@ -88,11 +88,16 @@ def short() -> Outcome:
     return ran(request(**SHORT))
 
 
-def test_delayed_scaling_has_kernel_only_figures_and_a_share_of_gradient_quantisation(short: Outcome) -> None:
+def test_delayed_scaling_has_kernel_only_figures_with_a_share_of_gradient_quantisation_and_what_has_no_switch_is_a_note(
+    short: Outcome,
+) -> None:
     delayed = of(short, "fp8_delayed")
     assert {part.mode: part.failure for part in delayed.sums} == {"autocast": None, "prequantized": None}
     assert delayed.gradient_quantization_share == pytest.approx(1 / 7)  # 1 us beside a GEMM of 6 us
     assert of(short, "bf16").gradient_quantization_share is None
+    outcome = ran(request(workload={"model": THIN | {"qkvBias": True}}, **STEP_ALONE))
+    assert any("the training step is without" in note for note in of(outcome, "bf16").notes)
+    assert not any("is without" in note for note in of(short, "bf16").notes)
 
 
 def test_the_gaps_of_a_graph_void_no_kernel_only_time_and_are_a_figure_beside_it(short: Outcome) -> None:
@@ -117,12 +122,6 @@ def test_where_the_profiler_does_not_tell_graphs_apart_kernel_only_time_is_a_bou
         "the replays of its graph could not be matched to forward, dgrad and wgrad; kernel-only time is"
         in failures["kernel_gaps"]
     )
-
-
-def test_what_the_layer_has_no_switch_for_is_in_the_notes(short: Outcome) -> None:
-    outcome = ran(request(workload={"model": THIN | {"qkvBias": True}}, **STEP_ALONE))
-    assert any("the training step is without" in note for note in of(outcome, "bf16").notes)
-    assert not any("is without" in note for note in of(short, "bf16").notes)
 
 
 @pytest.mark.parametrize(("size", "told"), [(16, True), (4096, False)])

@@ -74,7 +74,13 @@ def test_one_process_tries_all_recipes_of_a_gpu_those_that_the_hardware_lacks_to
     assert [before for _, before in rows] == [0, 1, 2, 3]
 
 
-def test_a_recipe_that_crashes_has_its_reason_and_the_next_one_a_fresh_process(prober: Prober) -> None:
+def test_an_error_of_its_own_is_told_one_after_others_asked_again_and_after_a_crash_the_next_has_a_fresh_process(
+    prober: Prober,
+) -> None:
+    assert [before for _, before in asked(prober, "bf16", "fp8_block", "bf16")] == [0, 0, 1]
+    told = prober.ask("nvfp4_no_rht")
+    assert probe_of("nvfp4_no_rht", told).reason == "nvfp4_no_rht: RuntimeError: CUDA error: misaligned address"
+    assert asked(prober, "bf16")[0][1] == 0
     ((first, _),) = asked(prober, "bf16")
     crashed = prober.ask("fp8_delayed")
     ((second, before),) = asked(prober, "bf16")
@@ -83,22 +89,12 @@ def test_a_recipe_that_crashes_has_its_reason_and_the_next_one_a_fresh_process(p
     assert first != second
 
 
-def test_an_error_of_its_own_is_told_and_one_after_others_asked_again(prober: Prober) -> None:
-    assert [before for _, before in asked(prober, "bf16", "fp8_block", "bf16")] == [0, 0, 1]
-    told = prober.ask("nvfp4_no_rht")
-    assert probe_of("nvfp4_no_rht", told).reason == "nvfp4_no_rht: RuntimeError: CUDA error: misaligned address"
-    assert asked(prober, "bf16")[0][1] == 0
-
-
-def test_a_hung_recipe_is_killed_once_and_the_next_one_goes_on(prober: Prober) -> None:
+def test_a_hung_recipe_is_killed_once_and_the_next_one_goes_on_and_what_was_ended_begins_anew(prober: Prober) -> None:
     asked(prober, "bf16")
     prober.timeout = 0.2
     assert prober.ask("nvfp4") == Ended(None, "", "")
     prober.timeout = 20.0
     assert asked(prober, "bf16")[0][1] == 0
-
-
-def test_what_was_ended_begins_anew(prober: Prober) -> None:
     first = asked(prober, "bf16")
     prober.end()
     prober.end()

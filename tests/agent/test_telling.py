@@ -39,16 +39,21 @@ def training_of(**figures: object) -> wire.Training:
     return wire.Training(**({"tokens_per_second": interval(1.0)} | figures))  # type: ignore[arg-type]
 
 
-def test_every_figure_has_a_source_and_what_nobody_measured_is_marked() -> None:
-    for row in explain(replayed()):
+def test_every_figure_has_a_source_what_nobody_measured_is_marked_and_rows_for_programs_hold_the_same() -> None:
+    rows = explain(replayed())
+    for row in rows:
         assert row.source.strip(), row
         assert row.figure
-    rows = explain(replayed())
     assert {row.of for row in rows[-3:]} == {"nvfp4 (simulated)"}
     assert any(row.figure == "simulated training.energy" for row in rows)
     assert "SIMULATED, nothing of it was measured here" in verdict_text(replayed())
     own_layers = with_recipe(quantization_tax=0.451, last_layers_bf16=5)
     assert "without the layers in BF16" in explained(own_layers, "quantisation tax")[1], "sums of GEMMs hold those too"
+    text = as_text(rows)
+    assert len(as_document(rows)) == len(rows)
+    for row in rows:
+        assert f"  {row.figure}: {row.value}" in text
+    assert max(len(line) for line in text.splitlines() if line.startswith("      ")) <= 110
 
 
 def test_the_full_depth_formula_is_told_with_the_runs_own_numbers() -> None:
@@ -95,15 +100,6 @@ def test_what_is_not_there_is_told_with_its_reason() -> None:
     assert source.startswith("no figure, for: phase_locked: The step's period is locked to the sensor's")
     failed = with_recipe(training=wire.Training(failure=wire.Failure(reason="out_of_memory", message="4 layers")))
     assert explained(failed, "training") == ("none", "out_of_memory: 4 layers")
-
-
-def test_words_and_rows_for_programs_hold_the_same() -> None:
-    rows = explain(replayed())
-    text = as_text(rows)
-    assert len(as_document(rows)) == len(rows)
-    for row in rows:
-        assert f"  {row.figure}: {row.value}" in text
-    assert max(len(line) for line in text.splitlines() if line.startswith("      ")) <= 110
 
 
 def test_a_gpu_without_known_peaks_has_no_share_of_one() -> None:
@@ -232,16 +228,6 @@ def test_nvidias_method_is_not_told_as_ours() -> None:
         assert ours not in text
 
 
-def test_a_modules_energy_is_no_counters_and_an_absent_net_figure_has_its_reason() -> None:
-    energy = wire.Energy(valid=True, scope="module", watts=9e3, tokens_per_joule=10.0, net_reason="idle_unknown")
-    measured = with_recipe(training=wire.Training(tokens_per_second=interval(9e4), energy=energy))
-    assert explained(measured, "power")[1].startswith("integral of the modules' power")
-    assert explained(measured, "tokens/J net") == (
-        "none",
-        "idle_unknown: Idle power was not measured: there are gross figures only.",
-    )
-
-
 def test_what_the_recipes_are_used_for_is_said_and_one_device_is_no_node_of_many() -> None:
     found = with_recipe().model_copy(update={"recipe_scope": "mlp"})
     assert "attention's projections in bf16" in verdict_text(found).splitlines()[0]
@@ -292,7 +278,7 @@ def test_on_a_terminal_the_bar_has_the_time_left() -> None:
     assert "recipe nvfp4: [probe_failed]" in out.getvalue()
 
 
-def test_tokens_per_joule_are_told_with_the_paired_ratio_and_its_interval() -> None:
+def test_tokens_per_joule_have_the_paired_ratio_a_modules_no_counter_and_an_absent_net_figure_its_reason() -> None:
     ratio = wire.Interval(value=1.25, lower=1.2, upper=1.3, n=4)
     energy = wire.Energy(valid=True, watts=9e3, tokens_per_joule=10.0, tokens_per_joule_ratio=ratio)
     measured = with_recipe(training=wire.Training(tokens_per_second=interval(9e4), energy=energy))
@@ -300,6 +286,13 @@ def test_tokens_per_joule_are_told_with_the_paired_ratio_and_its_interval() -> N
     assert value == "1.2500 (95 %: 1.2000 to 1.3000, n = 4)"
     assert source.startswith("tokens/J over bf16's, paired within each of 4 palindromes")
     assert "10.00 1.25x ±4.0%" in verdict_text(measured)
+    energy = wire.Energy(valid=True, scope="module", watts=9e3, tokens_per_joule=10.0, net_reason="idle_unknown")
+    measured = with_recipe(training=wire.Training(tokens_per_second=interval(9e4), energy=energy))
+    assert explained(measured, "power")[1].startswith("integral of the modules' power")
+    assert explained(measured, "tokens/J net") == (
+        "none",
+        "idle_unknown: Idle power was not measured: there are gross figures only.",
+    )
 
 
 @pytest.mark.parametrize(
