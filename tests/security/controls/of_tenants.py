@@ -323,7 +323,7 @@ TENANT: tuple[Control, ...] = (
         (
             "operator/precision_operator/core/admission/budget_view.py",
             "what the admin says of a pool's watts",
-            "if row.name == facts.pool and row.watts_per_gpu is not None:",
+            "if row.name == pool and row.watts_per_gpu is not None:",
             "if row.watts_per_gpu is not None:",
             "tests/core/test_limits.py::test_the_fleets_power_is_what_the_admins_say_else_the_products",
         ),
