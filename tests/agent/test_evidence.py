@@ -191,7 +191,7 @@ def test_dense_layers_beside_those_with_experts_count_as_often_as_the_model_has_
     assert repeats(model.model_copy(update={"moe": None}), measured=4, dense_measured=0) == evidence.Repeats(61 / 4)
 
 
-def test_neither_head_nor_unfused_attention_is_part_of_the_claim_nor_more_with_scope_mlp() -> None:
+def test_neither_head_nor_unfused_attention_is_part_of_the_claim_and_untold_modules_prove_no_fallback() -> None:
     head = ProfiledKernel(BF16, 3.0, "forward", "head")
     assert verified(ProfiledKernel(FP8, 1.0, "forward", "mlp"), head).verdict == "verified"
     core = ProfiledKernel(BF16, 3.0, "forward", "core_attention")
@@ -200,9 +200,6 @@ def test_neither_head_nor_unfused_attention_is_part_of_the_claim_nor_more_with_s
     seen = (ProfiledKernel(FP8, 1.0, "forward", "mlp"), ProfiledKernel(BF16, 1.0, "forward", "attention"))
     assert verified(*seen).verdict == "partial"
     assert verified(*seen, recipe_scope="mlp").verdict == "verified"
-
-
-def test_where_modules_cannot_be_told_bf16_kernels_may_be_the_heads_and_prove_no_fallback() -> None:
     mixed = (ProfiledKernel(FP8, 1.0), ProfiledKernel(BF16, 3.0))
     blind = replace(profile(*mixed), unplaced="RuntimeError: a view is modified")
     verification = evidence.verification_of("fp8_current", request(), PROBED, blind, Inspection())
@@ -226,15 +223,12 @@ def test_unfused_attention_and_the_longest_kernels_are_told() -> None:
     assert [kernel.name for kernel in longest[:2]] == ["kernel_0", "kernel_39"]
 
 
-def test_a_fallback_tells_its_kernels_and_unknown_names_the_longest_first() -> None:
+def test_a_fallback_tells_its_kernels_unknown_the_longest_first_errors_lower_a_verdict_else_the_probes_stands() -> None:
     verdict = verified(ProfiledKernel(BF16, 1.0))
     assert verdict.verdict == "fallback"
     assert [(kernel.name, kernel.class_, kernel.rule) for kernel in verdict.kernels] == [(BF16, "bf16", "cublas-nvjet")]
     seen = [ProfiledKernel(name, spent, "forward", "mlp") for name, spent in ((FP8, 9.0), ("one", 0.1), ("two", 0.2))]
     assert verified(*seen).message.endswith("; unknown kernels: two, one")
-
-
-def test_errors_lower_a_verdict_and_without_a_profile_the_probes_word_stands() -> None:
     inside = Inspection({"with_rht": True}, NumericErrors(y=0.001, dx=0.04, dw=0.04), 0.52)
     verdict = verified(ProfiledKernel(FP8, 1.0), inside=inside)
     assert verdict.verdict == "fallback", "y is too exact for FP8"

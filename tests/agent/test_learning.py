@@ -56,7 +56,7 @@ def told(runs: list[LossRun], baseline: list[LossRun] | None = None) -> Loss:
     return loss_of(runs, CHAIN, VOCABULARY, baseline or [])
 
 
-def test_what_stays_or_falls_by_a_fiftieth_learns_nothing_and_by_a_tenth_does() -> None:
+def test_what_stays_or_falls_by_a_fiftieth_learns_nothing_a_rise_that_is_over_is_healthy_divergence_an_end() -> None:
     found = run([START] * 50, norms=(0.0,) * 50)
     assert (found.verdict, found.reason) == ("not_learning", "loss_stayed")
     assert (found.diverged_step, len(found.loss)) == (None, 50)
@@ -65,6 +65,13 @@ def test_what_stays_or_falls_by_a_fiftieth_learns_nothing_and_by_a_tenth_does() 
     assert [run(loss).verdict for loss in slow] == ["healthy", "not_learning"]
     stuck = [START, *[START - 0.4 * way + 0.01 * (step % 3) for step in range(49)]]
     assert run(stuck).verdict == run(falling(), norms=(1.0,) * 40 + (0.0,) * 10).verdict == "not_learning"
+    bump = [value + (0.3 if 20 <= step < 25 else 0.0) for step, value in enumerate(falling(pace=4))]
+    assert run(bump).verdict == "healthy"
+    loss = falling()
+    loss[11:14] = [math.nan] * 3
+    found = run(loss, seed=7, norms=(1.0,) * 50)
+    assert (found.seed, found.diverged_step, found.reason, found.verdict) == (7, 12, "non_finite", "diverged")
+    assert (len(found.loss), len(found.gradient_norm), found.loss[-1]) == (12, 12, None)
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.05, 0.1])
@@ -78,16 +85,6 @@ def test_a_loss_that_rises_at_the_end_below_a_divergence_is_diverging(nats: floa
     found = run(noisy(rising(falling(pace=4), nats, steps), Random(2), sigma))
     assert (found.verdict, found.reason, found.diverged_step) == ("diverging", "loss_rose_late", None)
     assert len(found.loss) == 50
-
-
-def test_a_rise_that_is_over_is_healthy_and_a_diverged_run_ends_at_its_step() -> None:
-    bump = [value + (0.3 if 20 <= step < 25 else 0.0) for step, value in enumerate(falling(pace=4))]
-    assert run(bump).verdict == "healthy"
-    loss = falling()
-    loss[11:14] = [math.nan] * 3
-    found = run(loss, seed=7, norms=(1.0,) * 50)
-    assert (found.seed, found.diverged_step, found.reason, found.verdict) == (7, 12, "non_finite", "diverged")
-    assert (len(found.loss), len(found.gradient_norm), found.loss[-1]) == (12, 12, None)
 
 
 def test_the_worst_seed_is_the_recipes_verdict() -> None:

@@ -54,15 +54,12 @@ def refusal(machine: local.Box = H200, **asked: Any) -> tuple[Exit, str]:
     return caught.value.exit, caught.value.message
 
 
-def test_gpus_of_the_box_are_measured_with_what_they_can_run_or_with_every_recipe() -> None:
+def test_gpus_of_the_box_are_measured_with_what_they_can_run_and_without_one_the_trial_is_offered() -> None:
     assert local.Box("H200", 2, ("bf16", "fp8_delayed", "fp8_current", "fp8_block")) == H200
     assert local.box(gpus("NVIDIA GB200"), "auto").recipes[-1] == "nvfp4"
     box = local.box(gpus("NVIDIA RTX 6000 Ada"), "auto")
     assert box.product == "NVIDIA RTX 6000 Ada"
     assert set(box.recipes) >= {"bf16", "mxfp8", "nvfp4"}
-
-
-def test_a_box_without_a_gpu_is_told_so_and_offered_the_trial() -> None:
     with pytest.raises(Refusal) as caught:
         local.box(NOTHING, "auto")
     assert caught.value.exit == DEVICE_MISSING

@@ -190,7 +190,7 @@ def test_a_counter_is_off_by_all_windows_together_and_is_the_figure(factor: floa
     assert (figure.reasons, figure.joules) == ((), pytest.approx(6000.0 * factor, rel=1e-3))
 
 
-def test_windows_pool_their_energy_and_late_polls_do_not_lengthen_the_period() -> None:
+def test_windows_pool_their_energy_late_polls_lengthen_no_period_and_a_module_is_judged_by_its_power_alone() -> None:
     apart = [energy.Window(9.5, 13.0), energy.Window(13.5, 17.0), energy.Window(17.5, 22.0)]
     reading = energy.mean_power(steady(), apart, QUIET)
     assert reading.reasons == ()
@@ -199,18 +199,14 @@ def test_windows_pool_their_energy_and_late_polls_do_not_lengthen_the_period() -
     assert reading.updates == pytest.approx(115, abs=3)
     late = [at for tick, at in enumerate(polls()) if tick % 12 not in (3, 4, 5, 6, 7)]
     assert energy.sensor_period(readings(lambda at: 500 * at, late)) == pytest.approx(0.1, rel=0.02)
-
-
-def test_a_module_has_no_counter_and_is_judged_by_its_power_alone() -> None:
     chance = Random(1)
     noisy = [1200 + chance.uniform(-1, 1) for _ in range(200)]
     trace = energy.Trace(samples(lambda at: noisy[math.floor(at / 0.1 + 1e-9) - 80]), scope="module")
     reading = energy.mean_power(trace, [WINDOW], QUIET)
     assert (reading.reasons, reading.scope) == ((), "module")
     assert reading.watts == pytest.approx(1200, rel=1e-3)
-    assert energy.mean_power(replace(trace, power=samples(lambda at: 1200.0)), [WINDOW], QUIET).reasons == (
-        why.TOO_FEW_UPDATES,
-    )
+    still = replace(trace, power=samples(lambda at: 1200.0))
+    assert energy.mean_power(still, [WINDOW], QUIET).reasons == (why.TOO_FEW_UPDATES,)
 
 
 @pytest.mark.parametrize("period", [0.06, 0.1, 0.137, 0.25])
@@ -291,9 +287,8 @@ def test_pauses_that_lead_into_a_lock_are_told_chosen_for_a_slow_gpu_too_random_
     None
 ):
     assert lock_with_pauses(0.188, 0.1, 0.025) == 2
-    assert energy.mean_power(steady(), [WINDOW], energy.StepPace(0.188, longest_pause_seconds=0.025)).reasons == (
-        why.PHASE_LOCKED,
-    )
+    locked = energy.StepPace(0.188, longest_pause_seconds=0.025)
+    assert energy.mean_power(steady(), [WINDOW], locked).reasons == (why.PHASE_LOCKED,)
     assert sure_pause([0.16], 0.1)[0] == 0.0
     pause, calls = sure_pause([0.16, 0.2], 0.1)
     assert pause > 0

@@ -255,7 +255,7 @@ def test_a_recipe_that_can_not_run_and_a_missing_control_are_told() -> None:
 PLAN = phases(request())
 
 
-def test_progress_never_goes_back_and_the_time_left_is_the_phases_own() -> None:
+def test_progress_never_goes_back_and_on_a_terminal_the_bar_has_the_time_left_the_phases_own() -> None:
     shares = [share_done(PLAN, phase.name, done) for phase in PLAN for done in (0.0, 0.5, 1.0)]
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.0, pytest.approx(1.0))
@@ -266,9 +266,6 @@ def test_progress_never_goes_back_and_the_time_left_is_the_phases_own() -> None:
     assert seconds_left(PLAN, "measure", 0.5, math.nan) == pytest.approx(measuring / 2 + after)
     assert seconds_left(PLAN, PLAN[0].name, 0.0, math.nan) == pytest.approx(total_seconds(PLAN))
     assert (clock(200.4), clock(-1)) == ("3:20", "0:00")
-
-
-def test_on_a_terminal_the_bar_has_the_time_left() -> None:
     out = io.StringIO()
     with Bar(PLAN, Console(file=out, force_terminal=True, width=100)) as bar:
         bar("measure", 0.5, 100.0)

@@ -75,12 +75,19 @@ def test_replayed_kernels_lie_where_the_eager_ones_of_their_region_did_or_none_d
         assert placed(wrong, eager) == ()
 
 
-def test_launches_are_added_up_by_name_pass_and_module_as_one_step() -> None:
+def test_launches_add_up_by_name_pass_and_module_as_one_step_and_side_by_side_take_the_time_of_one() -> None:
     found = [Launch(BF16, 0, 2, "forward", "mlp"), Launch(BF16, 4, 6, "forward", "mlp"), Launch(CAST, 7, 8, "forward")]
     assert [(row.name, row.seconds, row.pass_, row.module) for row in kernels(found, steps=2)] == [
         (BF16, 2.0, "forward", "mlp"),
         (CAST, 0.5, "forward", ""),
     ]
+    # four experts at once after a cast: two thirds of the time are GEMMs', not the eight ninths of the sums
+    found = [Launch(CAST, 0, 1, region="fprop"), *(Launch(BF16, 1, 3, region="fprop", stream=n) for n in range(4))]
+    seen = shares(found, "fprop", steps=1)
+    assert (seen.gemm, seen.other, seen.launches, seen.streams) == (2, 1, 4, 4)
+    assert seen.gemm_share == pytest.approx(2 / 3)
+    assert {row.name: row.seconds for row in kernels(found, steps=1)} == {BF16: 2.0, CAST: 1.0}
+    assert kernel_seconds(found, steps=1) == 3
 
 
 def test_the_gemms_share_counts_unknown_kernels_and_what_ends_a_gemm_and_neither_casts_beside_one_nor_gaps() -> None:
@@ -100,16 +107,6 @@ def test_the_gemms_share_counts_unknown_kernels_and_what_ends_a_gemm_and_neither
     assert (seen.gemm, seen.other) == (4, 1)
     assert kernel_seconds([Launch(BF16, 0, 4), Launch(BF16, 9, 10), Launch(CAST, 20, 30)], steps=2) == 7.5
     assert kernel_seconds([], steps=2) == 0
-
-
-def test_gemms_on_streams_that_run_side_by_side_take_the_time_of_one() -> None:
-    """Four experts at once after a cast: two thirds of the time are GEMMs', not the eight ninths of the sums."""
-    found = [Launch(CAST, 0, 1, region="fprop"), *(Launch(BF16, 1, 3, region="fprop", stream=n) for n in range(4))]
-    seen = shares(found, "fprop", steps=1)
-    assert (seen.gemm, seen.other, seen.launches, seen.streams) == (2, 1, 4, 4)
-    assert seen.gemm_share == pytest.approx(2 / 3)
-    assert {row.name: row.seconds for row in kernels(found, steps=1)} == {BF16: 2.0, CAST: 1.0}
-    assert kernel_seconds(found, steps=1) == 3
 
 
 @pytest.mark.parametrize("early", [0, 3])
