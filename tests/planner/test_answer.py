@@ -24,8 +24,9 @@ FULL: dict[str, Any] = {
 }
 
 
-def test_every_figure_of_a_job_follows_from_the_stated_formulas() -> None:
-    found = answered(jobs=[job(minGPUs=64, maxGPUs=64)], **FULL).jobs[0]
+def test_every_figure_of_a_job_follows_from_the_formulas_and_a_price_that_includes_power_pays_for_it_once() -> None:
+    task = [job(minGPUs=64, maxGPUs=64)]
+    found = answered(jobs=task, **FULL).jobs[0]
     rate_of_job = 64 * (80_000 / 8) * 0.96 * 0.9
     days = 100e9 / rate_of_job / 86_400
     facility = 5000 / 8 * 64 * 1.25 * 1.2
@@ -38,14 +39,10 @@ def test_every_figure_of_a_job_follows_from_the_stated_formulas() -> None:
     assert float(found.dollars_per_million_tokens or 0) == pytest.approx(dollars / 100e9 * 1e6, rel=1e-5)
     assert float(found.tokens_per_joule or 0) == pytest.approx(rate_of_job / facility, rel=1e-5)
     assert not found.upper_bound
-
-
-def test_a_price_that_includes_power_pays_for_it_once() -> None:
     own = FULL["pools"][0] | {"priceIncludesPower": True}
-    task = [job(minGPUs=64, maxGPUs=64)]
-    both, once = answered(jobs=task, **FULL).jobs[0], answered(jobs=task, **FULL | {"pools": [own]}).jobs[0]
-    power = float(both.megawatt_hours or 0) * 1000 * 0.1
-    assert float(both.dollars or 0) - float(once.dollars or 0) == pytest.approx(power, abs=0.02)
+    once = answered(jobs=task, **FULL | {"pools": [own]}).jobs[0]
+    power = float(found.megawatt_hours or 0) * 1000 * 0.1
+    assert float(found.dollars or 0) - float(once.dollars or 0) == pytest.approx(power, abs=0.02)
 
 
 def test_without_scaling_a_plan_is_an_upper_bound_and_promises_no_deadline() -> None:
@@ -240,15 +237,14 @@ def more(nodes: int, pool_name: str = "H100") -> list[dict[str, Any]]:
     return [{"name": "more", "addNodes": {"pool": pool_name, "nodes": nodes}}]
 
 
-RACKS = [node(f"r{r}-{i}", gpus=4, rack=f"rack{r}", rates=[rate("bf16", 4e4)]) for r in range(4) for i in range(18)]
-
-
 def test_one_node_more_makes_no_block_of_a_rack_and_a_rack_more_does() -> None:
-    asked = answered(fleet(pool("GB200", *RACKS)), job(blockGPUs=72, minGPUs=72), whatIfs=more(1, "GB200"))
+    racks = [node(f"r{r}-{i}", gpus=4, rack=f"rack{r}", rates=[rate("bf16", 4e4)]) for r in range(4) for i in range(18)]
+    known = fleet(pool("GB200", *racks))
+    asked = answered(known, job(blockGPUs=72, minGPUs=72), whatIfs=more(1, "GB200"))
     assert asked.jobs[0].gpus == 288
     assert asked.what_ifs[0].answer.startswith("with 1 node (4 GPUs) more in GB200: no change in days")
     assert "train is then bound by GPUs of pool GB200" in asked.what_ifs[0].answer
-    asked = answered(fleet(pool("GB200", *RACKS)), job(blockGPUs=72, minGPUs=72), whatIfs=more(18, "GB200"))
+    asked = answered(known, job(blockGPUs=72, minGPUs=72), whatIfs=more(18, "GB200"))
     assert float(asked.what_ifs[0].days or 0) == pytest.approx(-float(asked.jobs[0].days.mid) / 5, rel=1e-4)
 
 
@@ -278,8 +274,7 @@ def test_a_question_without_sense_is_an_error(change: dict[str, Any], words: str
 
 
 def test_electricity_alone_has_a_cost() -> None:
-    electric = {"pue": "1.2", "overhead": {"gpu": "1.25"}, "dollarsPerKilowattHour": "0.1"}
-    status = answered(fleet(), job(), power=electric, objective=["cost"])
+    status = answered(fleet(), job(), power=FULL["power"], objective=["cost"])
     assert float(status.jobs[0].dollars or 0) == pytest.approx(
         float(status.jobs[0].megawatt_hours or 0) * 100, abs=0.01
     )

@@ -259,37 +259,36 @@ def test_what_is_no_number_is_refused(text: str) -> None:
         positive(text, "spec.x")
 
 
-UNUSABLE: dict[str, tuple[tuple[str | int, ...], Any, str]] = {
-    "no figure": (("limit_watts",), float("nan"), "limit_watts"),
-    "no time": (("results", 0, "finished_at"), "yesterday", "finished_at: 'yesterday' is no time"),
+def changed(document: Any, path: tuple[str | int, ...], value: object) -> Any:
+    made = copy.deepcopy(document)
+    place = made
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return made
+
+
+FIRST = ("pools", 0, "nodes", 0)
+DAMAGED = {
+    "no JSON": ("{", "the file"),
+    "a list": ("[]", "the file"),
+    "another version": ('{"taken_at": "x", "version": "precision-fleet/9"}', "version"),
+    "no product": ('{"taken_at": "x", "pools": [{"name": "a"}]}', "pools.0.product"),
+    "no GPUs": (json.dumps(changed(FLEET, (*FIRST, "gpus"), 0)), "gpus"),
+    "no figure": (json.dumps(changed(FLEET, (*FIRST, "limit_watts"), float("nan"))), "limit_watts"),
+    "no time": (
+        json.dumps(changed(FLEET, (*FIRST, "results", 0, "finished_at"), "yesterday")),
+        "finished_at: 'yesterday' is no time",
+    ),
     "no rate": (
-        ("results", 0, "rates", 0, "synchronous_tokens_per_second"),
-        1e30,
+        json.dumps(changed(FLEET, (*FIRST, "results", 0, "rates", 0, "synchronous_tokens_per_second"), 1e30)),
         "synchronous_tokens_per_second: Input",
     ),
 }
 
 
-@pytest.mark.parametrize(("path", "value", "words"), UNUSABLE.values(), ids=UNUSABLE)
-def test_a_fleet_file_with_a_senseless_figure_is_refused_with_the_field(
-    path: tuple[str | int, ...], value: object, words: str
-) -> None:
-    document = json.loads(fleet().model_dump_json())
-    with pytest.raises(ValueError, match=words):
-        read_fleet(json.dumps(changed(document, ("pools", 0, "nodes", 0, *path), value)))
-
-
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ("{", "the file"),
-        ("[]", "the file"),
-        ('{"taken_at": "x", "version": "precision-fleet/9"}', "version"),
-        ('{"taken_at": "x", "pools": [{"name": "a"}]}', "pools.0.product"),
-        ('{"taken_at": "x", "pools": [{"name": "a", "product": "a", "nodes": [{"name": "n", "gpus": 0}]}]}', "gpus"),
-    ],
-)
-def test_a_damaged_fleet_file_is_refused_with_the_place(text: str, place: str) -> None:
+@pytest.mark.parametrize(("text", "place"), DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_fleet_file_and_one_with_a_senseless_figure_is_refused_with_the_place(text: str, place: str) -> None:
     with pytest.raises(ValueError, match=place):
         read_fleet(text)
 
@@ -350,21 +349,12 @@ def test_the_plan_that_is_damaged_has_every_field_and_is_solved() -> None:
     assert found.solution is not None, status(found).problems
 
 
-def changed(document: Any, path: tuple[str | int, ...], value: object) -> Any:
-    made = copy.deepcopy(document)
-    place = made
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
-    return made
-
-
-def answers_or_refuses(raw: Any, saved: str) -> None:
+def answers_or_refuses(raw: Any, saved: Any) -> None:
     """Plan with both; every refusal names a field."""
     refused = ""
     try:
         spec = strictly(PlanSpec, raw)
-        known = read_fleet(saved)
+        known = read_fleet(json.dumps(saved))
     except ValidationError as error:
         refused = ".".join(map(str, error.errors()[0]["loc"])) or error.errors()[0]["msg"]
     except ValueError as error:
@@ -379,12 +369,9 @@ def answers_or_refuses(raw: Any, saved: str) -> None:
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from([*places(PLAN)]), st.sampled_from(ODD))
-def test_any_value_in_a_plan(path: tuple[str | int, ...], value: object) -> None:
-    answers_or_refuses(changed(PLAN, path, value), json.dumps(FLEET))
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from([*places(FLEET)]), st.sampled_from(ODD))
-def test_any_value_in_a_fleet(path: tuple[str | int, ...], value: object) -> None:
-    answers_or_refuses(PLAN, json.dumps(changed(FLEET, path, value)))
+@given(st.sampled_from([*places(PLAN)]), st.sampled_from([*places(FLEET)]), st.sampled_from(ODD))
+def test_any_value_in_a_plan_or_in_a_fleet(
+    in_plan: tuple[str | int, ...], in_fleet: tuple[str | int, ...], value: object
+) -> None:
+    answers_or_refuses(changed(PLAN, in_plan, value), FLEET)
+    answers_or_refuses(PLAN, changed(FLEET, in_fleet, value))

@@ -211,17 +211,13 @@ def lengths() -> tuple[float, float]:
     return option.days, option.deadline_days
 
 
-def test_the_same_plan_has_the_same_chances_kept_nine_times_in_ten() -> None:
-    _, careful = lengths()
+def test_chances_are_the_same_each_time_nine_in_ten_nearly_certain_far_away_and_none_without_a_deadline() -> None:
+    middle, careful = lengths()
     found = told(made(fixed("a", careful)))
     assert found.jobs[0].deadline == "promised"
     assert float(found.jobs[0].probability or 0) == pytest.approx(0.9, abs=0.01)
     one, other = (told(made(fixed("a", careful), fixed("b", 1.5 * careful))) for _ in range(2))
     assert one.model_dump_json() == other.model_dump_json()
-
-
-def test_a_far_deadline_is_nearly_certain_and_none_or_a_bound_is_not_told() -> None:
-    middle, _ = lengths()
     assert told(made(fixed("a", 3 * middle))).jobs[0].probability == "0.999"
     free, bounded = told(made(fixed("a"))), told(made(fixed("a", 300.0), scaling=[]))
     assert (free.jobs[0].probability, free.totals.joint_probability) == (None, None)

@@ -266,16 +266,15 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
-def test_the_answer_comes_first_then_schedule_and_jobs_with_tflops(solved: tuple[PlanStatus, PlanAnswer]) -> None:
-    text = page("q1", *solved)
-    assert solved[0].recommendation
-    places = [text.index(part) for part in (solved[0].recommendation, 'id="gantt"', 'id="pools"', "<h2>Jobs</h2>")]
+def test_the_answer_comes_first_then_schedule_and_jobs_with_tflops_dates_and_deadlines_and_peaks_as_of_status(
+    solved: tuple[PlanStatus, PlanAnswer],
+) -> None:
+    told, answer = solved
+    text = page("q1", told, answer)
+    assert told.recommendation
+    places = [text.index(part) for part in (told.recommendation, 'id="gantt"', 'id="pools"', "<h2>Jobs</h2>")]
     assert places == sorted(places)
     assert [*HEAD].index("TFLOP/s per GPU") < [*HEAD].index("time")
-
-
-def test_every_job_has_its_dates_and_its_deadline(solved: tuple[PlanStatus, PlanAnswer]) -> None:
-    told, answer = solved
     (drawn,) = gantt(told, answer, "")
     for one in told.jobs:
         assert f">{one.name}<" in drawn.svg
@@ -283,17 +282,6 @@ def test_every_job_has_its_dates_and_its_deadline(solved: tuple[PlanStatus, Plan
         assert f"{start.day} {start:%b} to " in drawn.svg
     for due in ("30 Jan", "31 Dec", "14 Feb"):  # 60, 30 and 75 days after 1 December
         assert f">due {due}<" in drawn.svg
-
-
-def test_a_deadline_that_is_not_promised_says_so() -> None:
-    told, answer = answered((job("a", deadlineDays="3650", tokens="1B"), job("b", tokens="1B")))
-    late = told.model_copy(update={"jobs": tuple(j.model_copy(update={"deadline": "notPromised"}) for j in told.jobs)})
-    assert ", not promised<" in next(gantt(late, answer, "")).svg
-    assert "not promised" not in next(gantt(told, answer, "")).svg
-
-
-def test_power_and_pools_use_reach_as_high_as_status_and_totals_say(solved: tuple[PlanStatus, PlanAnswer]) -> None:
-    told, answer = solved
     (drawn,) = pool_use(answer, "")
     assert {row[0]: row[2] for row in drawn.rows} == {use.name: f"{use.peak_gpus:,}" for use in told.pools}
     assert all(f"at most {use.peak_gpus:,} of {use.gpus:,} GPUs" in drawn.svg for use in told.pools)
@@ -303,6 +291,13 @@ def test_power_and_pools_use_reach_as_high_as_status_and_totals_say(solved: tupl
     assert readable_watts(float(told.totals.peak_megawatts) * 1e6) in drawn.title
     assert told.power == readable_watts(float(told.totals.peak_megawatts) * 1e6)
     assert "budget 600 kW" in drawn.svg
+
+
+def test_a_deadline_that_is_not_promised_says_so() -> None:
+    told, answer = answered((job("a", deadlineDays="3650", tokens="1B"), job("b", tokens="1B")))
+    late = told.model_copy(update={"jobs": tuple(j.model_copy(update={"deadline": "notPromised"}) for j in told.jobs)})
+    assert ", not promised<" in next(gantt(late, answer, "")).svg
+    assert "not promised" not in next(gantt(told, answer, "")).svg
 
 
 def test_simulated_and_emulated_figures_are_marked() -> None:

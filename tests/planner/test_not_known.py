@@ -74,10 +74,10 @@ def test_what_no_queue_can_hold_is_proved_and_its_limits_are_named(
 
 
 HIGH_FIRST = [waiting("long", priority=9, tokens="200B", **WHOLE), waiting("short", deadlineDays="1.2", **WHOLE)]
-SIDE_BY_SIDE = [waiting(name, minGPUs=72, maxGPUs=72, deadlineDays="2.5") for name in "bc"]
 
 
-def test_a_search_that_gives_up_says_that_this_proves_nothing_where_another_order_holds_a_plan() -> None:
+def test_a_search_that_gives_up_says_that_this_proves_nothing_in_conditions_and_events_too() -> None:
+    """Another order holds a plan."""
     found, told = answered(*HIGH_FIRST)
     assert (told.phase, told.summary, found.conflict) == ("NotFound", "0/3", None)
     assert (told.recommendation or "").startswith("It is not known whether there is a plan.")
@@ -91,10 +91,19 @@ def test_a_search_that_gives_up_says_that_this_proves_nothing_where_another_orde
     offered = offers(Catalog(pools(fleet(), terms_of, NOW), terms_of))
     chosen = [max(offer.options, key=lambda option: option.gpus) for offer in offered]
     assert any(not broken(slots, terms_of) for slots in in_every_order(chosen, terms_of))
+    raw = {"metadata": {"name": "q1", "namespace": "ml", "uid": "u"}}
+    after = finished(told, PlanStatus(), "", 1, NOW)
+    assert {c.type: (c.status, c.reason) for c in after.conditions} == {
+        "Accepted": ("True", "Accepted"),
+        "Solved": ("False", "NoneFound"),
+        "DeadlinesPromised": ("False", "NoPlan"),
+    }
+    said = {event["reason"]: event["message"] for event in events(raw, PlanStatus(), after, NOW)}
+    assert "which proves nothing" in said["NoneFound"]
 
 
 def test_what_fits_in_sum_alone_is_impossible_and_the_advice_makes_a_plan() -> None:
-    found, told = answered(*SIDE_BY_SIDE)
+    found, told = answered(*(waiting(name, minGPUs=72, maxGPUs=72, deadlineDays="2.5") for name in "bc"))
     assert (told.phase, found.not_known) == ("Infeasible", None)
     long, short = HIGH_FIRST
     assert answered(long, short | {"priority": 10})[1].phase == "Solved"
@@ -107,19 +116,6 @@ def test_jobs_go_one_after_the_other_the_one_that_must_end_first_first() -> None
     last = job("last", after=["b", "c"], deadlineDays="2", **SMALL)
     found, _ = answered(waiting("b"), waiting("c"), last)
     assert found.solution.values[0] <= 2
-
-
-def test_conditions_and_events_tell_what_is_proved_from_what_is_not() -> None:
-    raw = {"metadata": {"name": "q1", "namespace": "ml", "uid": "u"}}
-    _, told = answered(*HIGH_FIRST)
-    after = finished(told, PlanStatus(), "", 1, NOW)
-    assert {c.type: (c.status, c.reason) for c in after.conditions} == {
-        "Accepted": ("True", "Accepted"),
-        "Solved": ("False", "NoneFound"),
-        "DeadlinesPromised": ("False", "NoPlan"),
-    }
-    said = {event["reason"]: event["message"] for event in events(raw, PlanStatus(), after, NOW)}
-    assert "which proves nothing" in said["NoneFound"]
 
 
 def test_a_solver_that_fails_has_proved_nothing() -> None:

@@ -131,8 +131,8 @@ async def next_status(written: Written) -> dict[str, Any]:
     return written.statuses[-1]
 
 
-async def test_a_plan_is_answered_and_told(scene: Scene) -> None:
-    loop, _, written = scene
+async def test_a_plan_is_answered_and_told_and_figures_that_move_are_answered_anew(scene: Scene) -> None:
+    loop, cache, written = scene
     await add(loop, plan_object())
     status = await next_status(written)
     assert status["phase"] == "Solved"
@@ -141,6 +141,10 @@ async def test_a_plan_is_answered_and_told(scene: Scene) -> None:
     async with asyncio.timeout(10):
         await written.told.wait()
     assert [event["reason"] for event in written.events] == ["Accepted", "PlanFound"]
+    add_node(cache, 9)
+    second = await next_status(written)
+    assert second["pools"][0]["gpus"] == 20
+    assert second["inputs"] != status["inputs"]
 
 
 async def test_an_answer_to_a_plan_as_it_was_is_not_written_over_one_that_has_changed(scene: Scene) -> None:
@@ -187,16 +191,6 @@ async def test_an_answer_that_stands_is_not_solved_again_after_a_restart(scene: 
     assert written.statuses[-1]["observedGeneration"] == 2
     assert written.statuses[-1]["pools"][0]["gpus"] == 4, "of reports that go together all are forgotten at once"
     restarted.end()
-
-
-async def test_figures_that_move_are_answered_anew(scene: Scene) -> None:
-    loop, cache, written = scene
-    await add(loop, plan_object())
-    first = await next_status(written)
-    add_node(cache, 9)
-    second = await next_status(written)
-    assert second["pools"][0]["gpus"] == first["pools"][0]["gpus"] + 4
-    assert second["inputs"] != first["inputs"]
 
 
 async def test_a_spec_that_can_not_be_read_is_refused_once(scene: Scene) -> None:
@@ -367,12 +361,9 @@ def loaded(*modules: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_what_the_other_process_runs_imports_nothing_that_talks_to_a_cluster() -> None:
+def test_the_other_process_imports_nothing_that_talks_to_a_cluster_and_the_operators_own_no_solver() -> None:
     modules = [f"precision_operator.planner.answer.{name}" for name in ("work", "document", "planning", "what_if")]
     assert {"kopf", "kubernetes", "aiohttp"} & loaded(*modules) == set()
-
-
-def test_the_operators_own_process_loads_no_solver() -> None:
     assert {"numpy", "highspy"} & loaded("precision_operator.__main__") == set()
 
 
@@ -409,9 +400,5 @@ async def test_a_lost_lease_ends_planning() -> None:
 
 def test_without_a_start_jobs_start_today_or_when_the_plan_is_made() -> None:
     now = datetime(2026, 12, 1, 9, tzinfo=UTC)
-
-    def start(created: str) -> datetime:
-        return start_of(Work("", created, "", (), (), {}, now))
-
-    assert start("2026-10-01T06:00:00Z") == datetime(2026, 12, 1, tzinfo=UTC)
-    assert start("2026-12-01T06:00:00Z") == datetime(2026, 12, 1, 6, tzinfo=UTC)
+    for created, hour in (("2026-10-01T06:00:00Z", 0), ("2026-12-01T06:00:00Z", 6)):
+        assert start_of(Work("", created, "", (), (), {}, now)) == datetime(2026, 12, 1, hour, tzinfo=UTC)

@@ -129,17 +129,14 @@ def test_what_is_saved_is_read_again_and_gives_the_same_plan() -> None:
 
 
 RATES = {"a": 100_000, "b": 101_000, "c": 99_500, "d": 100_400, "late": 92_000, "lame": 100_000}
-SPREADS = {"lame": "0.80"}
-"""One GPU of this node is a fifth slow: its sum hides it, a synchronous job does not."""
-
-
-def row_of(name: str) -> dict[str, Any]:
-    return recipe_row("bf16", tokensPerSecond=str(RATES[name]), gpuSpread=SPREADS.get(name))
 
 
 @pytest.mark.parametrize(("percent", "slow"), [(5, {"late", "lame"}), (10, {"lame"}), (30, set())])
 def test_the_planner_calls_those_nodes_slow_that_kubectl_and_the_alerts_do(percent: int, slow: set[str]) -> None:
-    reports = [report_object(name, status=report_status([row_of(name)])) for name in RATES]
+    """One GPU of `lame` is a fifth slow: its sum hides it, a synchronous job does not."""
+    spreads = {"lame": "0.80"}
+    rows = [recipe_row("bf16", tokensPerSecond=str(RATES[name]), gpuSpread=spreads.get(name)) for name in RATES]
+    reports = [report_object(name, status=report_status([row])) for name, row in zip(RATES, rows, strict=True)]
     measured = [
         read(name, "NVIDIA-GB200", ReportStatus.model_validate(raw["status"]))
         for name, raw in zip(RATES, reports, strict=True)

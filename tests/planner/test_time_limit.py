@@ -52,18 +52,9 @@ class WorkClock:
 
     def __init__(self) -> None:
         self.calls = 0
-        self.looks = 0
-        self._last = 0
-        self.longest = (0.0, "")
-        """The most seconds between two looks at the clock, and where the second look was."""
 
     def now(self) -> float:
         """Seconds of work until now."""
-        self.looks += 1
-        passed = (self.calls - self._last) / CALLS_PER_SECOND
-        if passed > self.longest[0]:
-            self.longest = passed, _where(sys._getframe(1))
-        self._last = self.calls
         return self.calls / CALLS_PER_SECOND
 
     def __enter__(self) -> Self:
@@ -78,17 +69,7 @@ class WorkClock:
             self.calls += 1
 
 
-def _where(frame: FrameType | None) -> str:
-    names = []
-    while frame is not None and len(names) < 6:
-        names.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
-        frame = frame.f_back
-    return " < ".join(names)
-
-
 LIMITS = (1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0)
-ALLOWED = 1.2
-"""Parts of its limit that a plan may take."""
 
 
 def many_sizes(objective: str) -> Any:
@@ -137,7 +118,7 @@ answered = cache(answered_anew)
 @pytest.mark.parametrize("seconds", LIMITS)
 def test_a_plan_takes_no_more_than_its_limit_wherever_that_ends_it(made: Any, objective: str, seconds: float) -> None:
     told, took = answered(made, objective, seconds)
-    assert took <= ALLOWED * seconds
+    assert took <= 1.2 * seconds
     if told.solution is None:
         assert told.not_known == "TimedOut" or told.conflict is not None
     else:
@@ -146,18 +127,13 @@ def test_a_plan_takes_no_more_than_its_limit_wherever_that_ends_it(made: Any, ob
         assert math.isfinite(told.solution.gap)
 
 
-@cache
-def unhurried(objective: str) -> PlanAnswer:
+@pytest.mark.parametrize("objective", ["cost", "time"])
+def test_what_is_proved_before_the_time_is_over_holds_for_the_best_plan(objective: str) -> None:
     known, asked = many_sizes(objective)
     read = terms(asked, NOW)
     found = pools(known, read, NOW)
     assert sizes(found, read) > MOST
-    return answer(read, found)
-
-
-@pytest.mark.parametrize("objective", ["cost", "time"])
-def test_what_is_proved_before_the_time_is_over_holds_for_the_best_plan(objective: str) -> None:
-    best = unhurried(objective).solution
+    best = answer(read, found).solution
     assert best is not None
     for seconds in LIMITS:
         hurried = answered(many_sizes, objective, seconds)[0].solution

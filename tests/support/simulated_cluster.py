@@ -35,7 +35,6 @@ EXITS: Mapping[End, tuple[int, str]] = {
     "disrupted": (143, "Error"),
 }
 """Exit code and reason of a container that ends like this."""
-_DETAIL = Detail(lines=1, bytes=1, sha256="0" * 64)
 
 
 @dataclass
@@ -427,5 +426,5 @@ def summary(job: observed.JobView) -> Summary:
         duration_seconds=60.0,
         workload_hash="0123456789abcdef",
         recipes=(),
-        detail=_DETAIL,
+        detail=Detail(lines=1, bytes=1, sha256="0" * 64),
     )

@@ -28,8 +28,6 @@ JOB_UID_LABEL, JOB_NAME_LABEL = "batch.kubernetes.io/controller-uid", "batch.kub
 GPU_RESOURCES = (names.GPU_RESOURCE, "nvidia.com/mig-1g.10gb")
 """The second is one that no node has."""
 DRIVER, NEVER_MADE = "gpu.nvidia.com", "never-made"
-AGES = (0, 5, 59, 61, 3600, 86_400)
-"""Seconds."""
 
 
 class Device(NamedTuple):
@@ -156,13 +154,8 @@ class Tenant:
                 TRICKS[kind](self, made)
         return made
 
-    def uid(self, made: Hostile) -> str:
-        """A UID as the API server gives it."""
-        count = len(made.jobs) + len(made.pods) + len(made.reports) + len(made.profiles)
-        return f"uid-{TENANT}-{count}"
-
-    def ago(self, *seconds: int) -> str:
-        return format_time(self.of.now - timedelta(seconds=self.rng.choice(seconds or AGES)))
+    def ago(self) -> str:
+        return format_time(self.of.now - timedelta(seconds=self.rng.choice((0, 5, 59, 61, 3600, 86_400))))
 
     def node(self) -> tuple[str, str]:
         """UID and name of a node, seldom of one that is not there."""
@@ -188,8 +181,8 @@ class Tenant:
         return {"labels": labels, "annotations": notes}
 
     def meta(self, made: Hostile, **more: Any) -> Raw:
-        uid = self.uid(made)
-        meta = {"name": f"m{uid.rpartition('-')[2]}", "namespace": TENANT, "uid": uid, "resourceVersion": "7"}
+        count = len(made.jobs) + len(made.pods) + len(made.reports) + len(made.profiles)
+        meta = {"name": f"m{count}", "namespace": TENANT, "uid": f"uid-{TENANT}-{count}", "resourceVersion": "7"}
         meta["creationTimestamp"] = self.ago()
         if self.rng.random() < 0.25:
             meta["finalizers"] = ["example.com/never"]
@@ -227,14 +220,8 @@ class Tenant:
         requests: Raw = {"cpu": self.rng.choice(["0", "1", "95"])} | asked
         return {"nodeName": self.node()[1], "containers": [{"name": "agent", "resources": {"requests": requests}}]}
 
-    def condition(self, kind: str, **more: Any) -> Raw:
-        return {
-            "type": kind,
-            "status": "True",
-            "lastTransitionTime": self.ago(),
-            "reason": "Any",
-            "message": "any",
-        } | more
+    def condition(self, kind: str) -> Raw:
+        return {"type": kind, "status": "True", "lastTransitionTime": self.ago(), "reason": "Any", "message": "any"}
 
 
 NOTHING_ASKED: Raw = {"containers": [{"name": "agent", "resources": {}}]}
@@ -356,11 +343,8 @@ def unaccepted_profile(tenant: Tenant, made: Hostile) -> None:
 def suspended_profile(tenant: Tenant, made: Hostile) -> None:
     """A profile that measures nothing; its limits, queue and UID are what its tenant likes."""
     rollout = {"maxConcurrent": 10, "powerBudgetWatts": 1, "perTopology": [{"key": "kubernetes.io/arch", "max": 1}]}
-    spec = {
-        "workload": {"name": "one", "shapes": [{"m": 128, "k": 256, "n": 512}]},
-        "suspend": True,
-        "rollout": rollout,
-    }
+    workload = {"name": "one", "shapes": [{"m": 128, "k": 256, "n": 512}]}
+    spec = {"workload": workload, "suspend": True, "rollout": rollout}
     meta = tenant.meta(made, generation=1, uid=f"{PROFILE}{len(made.profiles)}")
     made.profiles.append({"kind": names.PROFILE_KIND, "metadata": meta, "spec": spec, "status": {}})
 
