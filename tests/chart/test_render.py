@@ -3,7 +3,6 @@
 The chart's own suite, charts/precision-profiler/tests, as people run it by `helm unittest`.
 """
 
-import argparse
 import json
 import subprocess
 from dataclasses import replace
@@ -262,17 +261,13 @@ def test_an_allowed_prefix_ends_at_a_part_of_the_name(prefix: str, helm: Helm) -
 
 
 def test_each_release_has_its_own_lease_and_the_programs_own_times(helm: Helm) -> None:
-    told = operator_options(helm)
-    assert told.leader_elect
-    assert terms_of(told) == LeaseTimings()
-    assert operator_options(helm).lease_name == "fleet-operator"
-
-
-def operator_options(helm: Helm) -> argparse.Namespace:
-    """The operator's command line in the chart, read by the operator itself."""
+    """As the operator itself reads its command line in the chart."""
     [deployment] = [m for m in of_kind(helm.manifests(), "Deployment") if m["metadata"]["name"] == "fleet-operator"]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
-    return arguments(container["args"])
+    told = arguments(container["args"])
+    assert told.leader_elect
+    assert terms_of(told) == LeaseTimings()
+    assert told.lease_name == "fleet-operator"
 
 
 def test_the_generator_wants_the_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,10 +39,8 @@ async def facing(
     server: Handler | web.Application, tmp_path: Path, deadline_seconds: float = 5.0
 ) -> AsyncIterator[Cluster]:
     """A cluster whose API server is `server`; its kubeconfig is the file `config`."""
-    app = web.Application()
-    if isinstance(server, web.Application):
-        app = server
-    else:
+    app = server if isinstance(server, web.Application) else web.Application()
+    if not isinstance(server, web.Application):
         app.router.add_route("*", "/{path:.*}", server)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
@@ -200,17 +198,24 @@ async def test_a_missing_kubeconfig_or_nobody_at_the_address_is_said(tmp_path: P
         await connection("/nowhere")
 
 
-async def test_a_log_without_end_is_cut_at_the_limit(tmp_path: Path) -> None:
+async def test_a_log_or_text_without_end_is_cut_at_the_limit_and_another_answer_is_an_error(tmp_path: Path) -> None:
     asked: dict[str, str] = {}
 
     async def log(request: web.Request) -> web.StreamResponse:
         asked.update(request.query)
-        return await endless(request)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 65536)
 
-    async with facing(log, tmp_path) as cluster:
+    async with facing(log, tmp_path, 30.0) as cluster:
         text = await cluster.read_log("ml", "pod-1", "agent", tail_lines=210, limit_bytes=100_000)
-    assert text == b"x" * 100_000
-    assert asked == {"container": "agent", "tailLines": "210", "limitBytes": "100000"}
+        assert text == b"x" * 100_000
+        assert asked == {"container": "agent", "tailLines": "210", "limitBytes": "100000"}
+        assert len(await cluster.get_text("/metrics", 1 << 20)) == 1 << 20
+        error = await error_from(cluster.get("/x"))
+        assert (error.status, error.reason) == (200, "TooLarge")
+        assert "an event is larger than" in str(await error_from(anext(cluster.watch("/x", "1"))))
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -227,21 +232,6 @@ async def test_a_redirect_is_an_error_that_names_its_target_and_is_not_followed(
             assert (error.status, error.reason, error.transient) == (status, "Redirected", False)
             assert "a redirect to '../../secrets', which is not followed" in str(error)
     assert asked == ["/api/v1/pods/p:80/proxy/metrics", "/x", "/x"]
-
-
-async def test_an_answer_without_end_is_an_error_and_text_is_cut(tmp_path: Path) -> None:
-    async with facing(endless, tmp_path, 30.0) as cluster:
-        assert len(await cluster.get_text("/metrics", 1 << 20)) == 1 << 20
-        error = await error_from(cluster.get("/x"))
-        assert (error.status, error.reason) == (200, "TooLarge")
-        assert "an event is larger than" in str(await error_from(anext(cluster.watch("/x", "1"))))
-
-
-async def endless(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse()
-    await response.prepare(request)
-    while True:
-        await response.write(b"x" * 65536)
 
 
 async def test_a_page_that_is_too_large_is_asked_for_in_smaller_ones(tmp_path: Path) -> None:

@@ -94,7 +94,6 @@ def test_what_we_deleted_or_has_no_metadata_does_not_come() -> None:
     store: ObjectStore[int] = ObjectStore()
     assert not store.put(identity({}), 1)
     assert store.objects == {}
-    store: ObjectStore[int] = ObjectStore()
     store.put(Identity("u1", "a", 5), 5)
     store.delete("u1")
     assert not store.put(Identity("u1", "a", 9), 9), "an event of its end, with another version"
