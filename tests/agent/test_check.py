@@ -327,7 +327,7 @@ def test_a_full_disk_gives_a_verdict_all_the_same(machine: Machine) -> None:
     (machine.folder / "file").write_text("")
     below = str(machine.folder / "file" / "below")
     done = machine.check("--state", below, "--evidence", below, runs=(PLAIN,))
-    assert (done.exit_code, last(done)["memoryless"]) == (0, True)
+    assert (done.exit_code, last(done)["memoryless"], last(done)["evidence"]) == (0, True, False)
     assert (done.stderr.count("precision-agent: keeping "), "can't be locked" in done.stderr) == (2, True)
 
 

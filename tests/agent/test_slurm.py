@@ -22,18 +22,13 @@ class Node:
 
     def __init__(self, root: Path, **settings: str) -> None:
         self.root, self.boot, self.bin = root, root / "boot_id", root / "bin"
-        self.bin.mkdir()
+        self.bin.mkdir(parents=True)
         self.script("scontrol", f'echo "$@" >> {root}/told')
         self.script("precision-agent", f'exec {sys.executable} -m precision_agent "$@"')
         (root / "reference.json").write_text(MADE)
         paths = {"REFERENCE": root / "reference.json", "STATE": root / "state", "EVIDENCE": root / "evidence"}
-        chosen = {
-            "INCONCLUSIVE": "drain",
-            "AGENT": self.bin / "precision-agent",
-            "OPTIONS": REPLAY,
-            **paths,
-            **settings,
-        }
+        programs = {"AGENT": self.bin / "precision-agent", "SCONTROL": self.bin / "scontrol"}
+        chosen = {"INCONCLUSIVE": "drain", "OPTIONS": REPLAY, **programs, **paths, **settings}
         lines = (FOLDER / "precision.conf").read_text().splitlines()
         named = [line.partition("=")[0] for line in lines]
         assert set(chosen) < set(named)
@@ -45,7 +40,7 @@ class Node:
         (self.bin / name).chmod(0o755)
 
     def run(self, program: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        files = {"CONF": "precision.conf", "VERDICT": "run/verdict", "BOOT_ID": "boot_id", "SCONTROL": "bin/scontrol"}
+        files = {"CONF": "precision.conf", "VERDICT": "run/verdict", "BOOT_ID": "boot_id"}
         named = {f"PRECISION_{name}": str(self.root / file) for name, file in files.items()}
         call = ["/bin/bash", str(FOLDER / program)]
         return subprocess.run(call, env={**environment, **named}, capture_output=True, text=True, check=False)
@@ -55,9 +50,10 @@ class Node:
         self.boot.write_text(f"{name}\n")
         return self.run("precision-verdict", os.environ).returncode
 
-    def job(self, path: str = "") -> Job:
+    def job(self, partition: str = "gpu") -> Job:
         """What becomes of a job, and why the node is drained."""
-        done = self.run("prolog.sh", {"SLURMD_NODENAME": "n1", "PATH": path})
+        slurmd = {"SLURMD_NODENAME": "n1", "SLURM_JOB_PARTITION": partition, "PATH": ""}
+        done = self.run("precision-prolog", slurmd)
         told = self.root / "told"
         why = told.read_text().strip() if told.exists() else ""
         told.unlink(missing_ok=True)
@@ -68,8 +64,8 @@ class Node:
 def test_a_sound_node_takes_jobs_and_one_with_a_slow_gpu_is_drained_with_the_reason(tmp_path: Path) -> None:
     sound = Node(tmp_path)
     assert (sound.boots("first"), sound.job()) == (0, ("runs", ""))
-    assert len([*(tmp_path / "evidence").iterdir()]) == 1
-    (tmp_path / "slow").mkdir()
+    (kept,) = (tmp_path / "evidence").iterdir()
+    assert kept.name.startswith("check-")
     slow = Node(tmp_path / "slow", OPTIONS=f"{REPLAY} --replay-fault slow_gpu", INCONCLUSIVE="run")
     assert slow.boots("first") == 30
     state, why = slow.job()
@@ -80,6 +76,7 @@ def test_a_sound_node_takes_jobs_and_one_with_a_slow_gpu_is_drained_with_the_rea
 
 UNPROVED = {
     "a reference of another kind": ("exit 31", "WrongKey"),
+    "no measurement, as by --plan": ("exit 0", "no verdict: exit code 0"),
     "a mistyped option": ("exit 2", "no verdict: exit code 2"),
     "a kill": ("kill -9 $$", "no verdict: exit code 137"),
     "an image that can't be pulled": ("exit 125", "no verdict: exit code 125"),
@@ -91,8 +88,7 @@ def test_what_is_no_verdict_does_what_the_owner_chose(tmp_path: Path, name: str)
     end, why = UNPROVED[name]
     line = '{"reason":"WrongKey","verdict":"Inconclusive"}'
     for chosen in ("drain", "run"):
-        (root := tmp_path / chosen).mkdir()
-        node = Node(root, INCONCLUSIVE=chosen)
+        node = Node(tmp_path / chosen, INCONCLUSIVE=f'"{chosen}"\r')
         node.script("precision-agent", f"echo '{line}'; {end}")
         assert node.boots("first") not in (0, 30)
         state, told = node.job()
@@ -102,10 +98,12 @@ def test_what_is_no_verdict_does_what_the_owner_chose(tmp_path: Path, name: str)
 def test_a_verdict_holds_for_its_boot_and_none_without_a_choice(tmp_path: Path) -> None:
     node = Node(tmp_path)
     assert node.job() == ("drained", "Inconclusive: no verdict of this boot: see systemctl status precision-verdict")
-    node.script("precision-agent", "exit 0")
+    assert Node(tmp_path / "kept", MAINTENANCE="repair").job("repair") == ("runs", "")
+    node.script("precision-agent", """echo '{"reason":"WithinLimits","verdict":"Pass"}'""")
     assert (node.boots("first"), node.job()) == (0, ("runs", ""))
     node.boot.write_text("second\n")
     assert node.job() == ("drained", "Inconclusive: measured before this boot")
-    (tmp_path / "new").mkdir()
     unset = Node(tmp_path / "new", INCONCLUSIVE="")
     assert (unset.boots("first"), unset.job()) == (78, ("runs", ""))
+    (tmp_path / "new" / "precision.conf").unlink()
+    assert unset.job() == ("runs", "")

@@ -124,7 +124,10 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
         "not certified, by NVSentinel's taint": node_object(
             taints=[{"key": "nvsentinel.dgxc.nvidia.com/nvcre-cert-failed", "effect": "NoSchedule"}]
         ),
-        "its own annotation, by NVSentinel": node_object(annotations={"quarantineHealthEvent": "[]"}),
+        "its own annotation, by NVSentinel": node_object(
+            annotations={"quarantineHealthEvent": "[]"},
+            taints=[{"key": "AggregatedNodeHealth", "value": "False", "effect": "NoSchedule"}],
+        ),
         "validation failed, by NVSentinel": node_object(
             EIGHT_H100 | {"nvsentinel.nvidia.com/validation-state": "validation-failed"}
         ),

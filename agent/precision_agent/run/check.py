@@ -343,7 +343,7 @@ def _say_all(call: Call, verdict: Verdict, outcome: str, evidence: Path | None, 
     if evidence is not None:
         results = [result.model_dump(mode="json", by_alias=True, exclude_none=True) for result in call.results]
         kept = document | {"checks": rows, "results": results, "health": nvml.identities()}
-        _write(evidence / f"check-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{NODE[:200]}.json", kept)
+        document["evidence"] = _write(evidence / f"check-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{NODE[:200]}.json", kept)
     while len(line := canonical(document)) > MOST_BYTES and document["failing"]:
         document["failing"].pop()
     if form is Form.json:

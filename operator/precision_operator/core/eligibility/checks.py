@@ -209,6 +209,8 @@ def _passing(taint: Taint, startup: tuple[str, ...]) -> str | None:
 
 
 def _untolerated_taint(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
+    if facts.out_of_service:  # who marks a node so also taints it, by a key of their choice
+        return None
     for passing, taint in _repelling(question):
         rows = ((item.key, item.operator, item.value or "", item.effect or "") for item in question.tolerations)
         if passing is None and not any(taint.tolerated_by(*row) for row in rows):
