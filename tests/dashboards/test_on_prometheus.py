@@ -91,6 +91,8 @@ EMPTY_HERE = {
     "precision:profile_failing_ratio:lasting": "no profile has three nodes that failed",
     "precision:profile_refresh_interval_seconds": "no profile has a schedule or maxAge",
     "precision:profile_reason": "no node waits",
+    "precision:profile_reason:most": "no node waits",
+    "precision:node_power_limit_watts": "no report of this fleet has its GPUs' limits",
     "precision:profile_waiting_nodes": "no node waits",
 }
 

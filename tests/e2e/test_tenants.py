@@ -185,7 +185,7 @@ def test_a_namespace_that_is_deleted_and_made_anew_costs_the_others_nothing_also
     after = neighbour.profile("after", suspend=True)
     eventually(lambda: after.condition(names.PROGRESSING).get("reason") == "Suspended")
     assert "not served" not in answer(site, "/readyz")
-    alert = Case("PrecisionNamespaceForbidden", dict.fromkeys(lost, "0x29 1x59 0x60"), (20, 101), (45, 85))
+    alert = Case("NamespaceForbidden", dict.fromkeys(lost, "0x29 1x59 0x60"), (20, 101), (45, 85))
     code, said = check(binaries([PROMTOOLS[0]])[PROMTOOLS[0]], tmp_path, [world((alert,))])
     assert code == 0, said
 
