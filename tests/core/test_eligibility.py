@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api.kinds.profile import Target, Toleration
+from precision_operator.cluster import paths
 from precision_operator.core.eligibility.checks import decide, matches, mismatch
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.reasons import REASONS
-from precision_operator.shell.observing.cache import Cache
 from tests.support.node_objects import EIGHT_H100, gpu_device, node_object, resource_slice, slice_object
+from tests.support.operator_in_memory import OperatorInMemory
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "gpu_nodes.json").read_text())
 ANY = Target.model_validate({})
@@ -165,12 +166,13 @@ def test_a_node_is_decided_by_the_first_check_that_speaks(node: dict[str, Any], 
 
 
 @pytest.mark.parametrize("case", CASES["NotInService"])
-def test_a_node_out_of_service_is_seen_by_the_operator_and_says_who_marked_it(case: str) -> None:
-    cache, node = Cache(), CASES["NotInService"][case]
-    cache.put("nodes", node)
-    message = decide(node_facts(cache.all("nodes")[node["metadata"]["uid"]]), ANY).message
-    assert case.partition("by ")[2].removesuffix("'s taint") in message
-    assert "tolerat" not in message
+async def test_a_node_out_of_service_waits_and_the_status_says_who_marked_it(case: str) -> None:
+    loop = OperatorInMemory()
+    loop.cluster._store(f"{paths.NODES}/n1", CASES["NotInService"][case])
+    await loop.begin("nightly")
+    (row,) = loop.status("nightly")["reasons"]
+    assert (row["reason"], loop.jobs(), "tolerat" in row["message"]) == ("NotInService", {}, False)
+    assert case.partition("by ")[2].removesuffix("'s taint") in row["message"]
 
 
 XID = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
