@@ -52,14 +52,14 @@ AGENT: tuple[Control, ...] = (
             "`limitBytes` in the question to the API server",
             '"limitBytes": str(limit_bytes),',
             "",
-            "tests/cluster/test_client.py::test_a_log_without_end_is_cut_at_the_limit",
+            "tests/cluster/test_client.py::test_a_log_or_text_without_end_is_cut_at_the_limit_and_another_answer_is_an_error",
         ),
         (
             CLIENT,
             "the cut of what comes all the same",
             "return content[:limit]",
             "return content",
-            "tests/cluster/test_client.py::test_a_log_without_end_is_cut_at_the_limit",
+            "tests/cluster/test_client.py::test_a_log_or_text_without_end_is_cut_at_the_limit_and_another_answer_is_an_error",
         ),
     ),
     *controls(
@@ -334,7 +334,7 @@ READERS: tuple[Control, ...] = (
             "the bound of an answer",
             "if limit is None and len(content) > most:",
             "if False:",
-            "tests/cluster/test_client.py::test_an_answer_without_end_is_an_error_and_text_is_cut",
+            "tests/cluster/test_client.py::test_a_log_or_text_without_end_is_cut_at_the_limit_and_another_answer_is_an_error",
         ),
     ),
     *controls(

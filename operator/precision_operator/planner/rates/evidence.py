@@ -168,6 +168,7 @@ def _common_settings(workload: str, rows: Mapping[Key, Mapping[_Source, _Row]], 
 def _alike(rows: Sequence[_Row], common: str) -> tuple[list[_Row], list[str]]:
     """The rows of one recipe that keep as many layers in BF16 at the same settings, and a line on each others; rather
     those that may be used where nobody names the recipe, then those at the `common` settings, then of most nodes."""
+    rows = [row for row in rows if row.result.provenance == "measured"] or rows  # made-up ones never dilute them
     groups = grouped(((row.barred, row.result.workload_hash, row.rate.last_layers_bf16), row) for row in rows)
     size = {key: sum(row.node.count for row in group) for key, group in groups.items()}
     best = min(groups, key=lambda key: (key[0], key[1] != common, -size[key], -(key[2] or 0)))
