@@ -299,6 +299,10 @@ CASES: dict[str, tuple[list[Drawn], Figures]] = {
         named(*(Drawn(rate=100_000 + 1000 * at, stale="Scheduled") for at in range(3))),
         {"tokens_per_second": 101_000, "speedup": 1.4, "tokens_per_joule": 20.2},
     ),
+    "one of three made up beside measured ones": (
+        named(Drawn(), Drawn(rate=110_000), Drawn(rate=150_000, provenance="simulated")),
+        {"tokens_per_second": 105_000, "speedup": 1.4, "tokens_per_joule": 21},
+    ),
     "one of three of another workload": (
         named(Drawn(), Drawn(rate=110_000), Drawn(rate=150_000, workload_hash="bbbb")),
         {"tokens_per_second": 105_000, "speedup": 1.4, "tokens_per_joule": 21},
