@@ -18,6 +18,16 @@ What can't be met by any constant, and is printed all the same:
   eight nodes tell the operator's guard (then 0 to 0.3 %; a GPU 8 % slower still fails); `check` has neither
 - a reference of nodes of one rack, where racks differ
 - correlated recipes are not simulated.
+
+Nine cells of the design don't follow from its formulas. A second simulation, written from its text alone without this
+product's code (numpy; 2,500 to 10,000 references), gives the figure that is expected instead; the design's stands
+behind it:
+- a planted GPU passes in 0.5 to 0.6 %, not 0.75 to 0.8: t(0.005, 45) = 2.69 lets 0.5 % of first runs pass, a second run
+  adds 0.1; 0.76 to 0.84 come out with the normal quantile, 2.58
+- two golden nodes 5 % slow: in 4 % of references both stay in, and `least` is above 15 %: NotDetectable; 0.03 comes out
+  where nothing is refused above 15 %
+- first racks of 3 and 4 nodes: 76 and 4 % stay undecided with the limits of one recipe, 85 and 18 to 22 with those of
+  four; a planted GPU of 18 x 4 passes in 0.3 and 0.8 to 1 %.
 """
 
 import argparse
@@ -25,7 +35,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean, median, stdev
 from unittest import mock
@@ -37,7 +47,7 @@ from precision_agent.run.check import Call, Kept
 from precision_api.acceptance import judge as decision
 from precision_api.acceptance.create import far_off, golden_of, without_itself
 from precision_api.acceptance.judge import judge, limits
-from precision_api.acceptance.values import Check, Golden, GoldenNode, Look, Speeds, Verdict
+from precision_api.acceptance.values import Check, Golden, GoldenNode, Limits, Look, Speeds, Verdict
 from precision_api.exchange import stats
 from precision_api.exchange.result import Interval
 from precision_api.facts.recipes import Recipe
@@ -156,7 +166,7 @@ def cell(world: World, chance: np.random.Generator, detect: Mapping[Check, float
     golden = reference_of(golden_nodes(world, chance, days))
     golden_rack = chance.normal(0, world.racks) if world.racks else 0.0
     planted: Check = "change" if days > 1 else "node"
-    bounds = {check: limits(golden, check, 1, detect.get(check)) for check in ("reference", planted)}
+    bounds = {check: decision.limits(golden, check, 1, detect.get(check)) for check in ("reference", planted)}
     counts: Shares = dict.fromkeys(("fail", "inconclusive", "gpu passes", "node passes"), 0.0)
     first = np.zeros(world.gpus)
     first[0] = 1.0
@@ -223,9 +233,18 @@ def usual(world: World, chance: np.random.Generator) -> Shares:
 
 
 def forced(world: World, chance: np.random.Generator) -> Shares:
-    """With D of 5 and 3 %, though the decision refuses 3 % against 8 x 8: less than it can promise to find."""
-    with mock.patch.object(decision, "PLAIN_DOUBT", 0.45):
+    """With D of 5 and 3 %, never refused: the decision refuses 3 % against 8 x 8, which can't promise to find it."""
+    with mock.patch.object(decision, "limits", _unrefused):
         return cell(world, chance, {"reference": 5.0, "node": 3.0})
+
+
+def _unrefused(golden: Golden, check: Check, recipes: int, detect: float | None = None) -> Limits | None:
+    """Limits by the same formulas, also for a D below `least`."""
+    usual = limits(golden, check, recipes)
+    if usual is None or detect is None:
+        return usual
+    sure = usual.detect - usual.passes
+    return replace(usual, fail=max(usual.clear - sure, detect - sure), passes=detect - sure, detect=detect)
 
 
 Cell = Callable[[World, np.random.Generator], Shares]
@@ -242,6 +261,8 @@ class Row:
     promised: bool = False
     judged: int = NODES
     """Nodes of each reference that stand for themselves."""
+    derived: Shares = field(default_factory=dict)
+    """What is expected instead where the design's figure doesn't follow from its formulas (see --help)."""
 
 
 def _rows() -> Iterator[Row]:
@@ -257,14 +278,17 @@ def _rows() -> Iterator[Row]:
         (rack, 1.0, {"D reference": 5.8, "D node": 8.0, "fail": 0.045}),
     ]  # fmt: skip
     for world, sigma, expected in plain:
-        yield Row(f"{world.golden}x{world.gpus} sigma {sigma:g}", replace(world, sigma=sigma), expected, promised=True)
+        derived = {"gpu passes": {8: 0.59, 4: 0.58}[world.gpus]} if "gpu passes" in expected else {}
+        name = f"{world.golden}x{world.gpus} sigma {sigma:g}"
+        yield Row(name, replace(world, sigma=sigma), expected, promised=True, derived=derived)
     expected = {"fail": 0.015, "inconclusive": 5.9, "gpu passes": 0.8, "node passes": 0.7}
-    yield Row("8x8 D 5 / 3 forced", eight, expected, forced)
+    yield Row("8x8 D 5 / 3 forced", eight, expected, forced, derived={"gpu passes": 0.59})
     for name, world, at in (("one golden GPU", replace(eight, bad_gpus=1), 5.3),
                             ("one golden node", replace(eight, bad_nodes=1), 5.8),
                             ("two golden nodes", replace(eight, bad_nodes=2), 6.9)):  # fmt: skip
         expected = {"D reference": at, "D node": 4.4, "fail": 0.0125, "inconclusive": 0.03}
-        yield Row(f"8x8 {name} -5", world, expected)
+        derived = {"D reference": 7.5, "inconclusive": 4.2} if world.bad_nodes == 2 else {}
+        yield Row(f"8x8 {name} -5", world, expected, derived=derived)
     for world, fail in ((eight, 0.035), (sixteen, 0.15), (rack, 0.02)):
         yield Row(f"{world.golden}x{world.gpus} shared day", replace(world, shared_day=True), {"fail": fail})
     for world, fails in ((eight, (0.19, 0.44, 7.2)), (rack, (0.18, 0.6, 13))):
@@ -274,10 +298,13 @@ def _rows() -> Iterator[Row]:
     yield Row("8x8 tails t5", replace(eight, tails=True), {"fail": 0.64})
     yield Row("8x8 3 % of GPUs 2 % lower", replace(eight, low_share=0.03), {"fail": 1.8})
     expected = {"D change": 2.7, "fail": 0.02, "inconclusive": 0.0, "gpu passes": 0.79}
-    yield Row("8x8 change", eight, expected, partial(cell, detect={}, days=2))
-    for nodes, gpus, doubts, passes in ((3, 8, 86, 2.9), (4, 8, 18, 3.4), (9, 8, 0.1, 0.1), (18, 4, 0.0, 0.7)):
+    yield Row("8x8 change", eight, expected, partial(cell, detect={}, days=2), derived={"gpu passes": 0.5})
+    for nodes, gpus, doubts, passes, derived in (
+        (3, 8, 86, 2.9, {"inconclusive": 76.0}), (4, 8, 18, 3.4, {"inconclusive": 4.0}),
+        (9, 8, 0.1, 0.1, {}), (18, 4, 0.0, 0.7, {"gpu passes": 0.3}),
+    ):  # fmt: skip
         expected = {"fail": 0.05, "inconclusive": doubts, "gpu passes": passes}
-        yield Row(f"first rack {nodes}x{gpus}", World(nodes, gpus), expected, first_rack, judged=1)
+        yield Row(f"first rack {nodes}x{gpus}", World(nodes, gpus), expected, first_rack, judged=1, derived=derived)
     alike = replace(rack, sigma=0.3, run_node=0.2, day=0.0, between=0.2)
     for apart, fail in ((0.5, 1.2), (0.7, 6.7)):
         yield Row(f"18x4 one rack, others {apart:g}", replace(alike, racks=apart), {"fail": fail})
@@ -290,7 +317,7 @@ COLUMNS = ("D reference", "D node", "D change", "fail", "inconclusive", "gpu pas
 def table(seed: int, references: int, only: str) -> bool:
     """Prints the rows; whether all promises hold and all cells lie within three standard errors."""
     print(f"Simulated, not measured: seed {seed}, {references} references of {NODES} nodes a row; per cent.")
-    print(f"{'ROW':<28}" + "".join(f"{name:>22}" for name in COLUMNS))
+    print(f"{'ROW':<28}" + "".join(f"{name:>24}" for name in COLUMNS))
     good = True
     for at, row in enumerate(_rows()):
         if only not in row.name:
@@ -302,9 +329,10 @@ def table(seed: int, references: int, only: str) -> bool:
             text, holds = _cell_text(name, values, row)
             good &= holds
             texts.append(text)
-        print(f"{row.name:<28}" + "".join(f"{text:>22}" for text in texts), flush=True)
+        print(f"{row.name:<28}" + "".join(f"{text:>24}" for text in texts), flush=True)
     print(
-        "value +- its standard error over references (the design's); ! and P: off, or a promise broken, by over three"
+        "value +- its standard error over references (what is expected/the design's, where another: see --help); "
+        "! and P: off, or a promise broken, by over three"
     )
     return good
 
@@ -316,11 +344,13 @@ def _cell_text(name: str, values: Sequence[float], row: Row) -> tuple[str, bool]
     """A cell, and whether it is as expected."""
     if not values:
         return "", True
-    expected, promise = row.expected.get(name), MOST.get(name) if row.promised else None
+    designed, promise = row.expected.get(name), MOST.get(name) if row.promised else None
+    expected = row.derived.get(name, designed)
+    beside = f" ({expected:g}" + f"/{designed:g}" * (expected != designed) + ")" if expected is not None else ""
     if name.startswith("D "):
         middle = median(values)
         off = expected is not None and abs(middle - expected) > 3 * stdev(values) / math.sqrt(len(values)) + 0.1
-        return f"{middle:.1f} ({expected:g}){'!' * off}" if expected else f"{middle:.1f}", not off
+        return f"{middle:.1f}{beside}{'!' * off}", not off
     mean, error = fmean(values), stdev(values) / math.sqrt(len(values))
     broken = promise is not None and mean - 3 * error > promise
     off = False
@@ -329,8 +359,7 @@ def _cell_text(name: str, values: Sequence[float], row: Row) -> tuple[str, bool]
         share = max(expected / 100, 1 / nodes)  # a cell of none has an error, too
         chance = 100 * math.sqrt(share * max(0.0, 1 - share) / nodes)
         off = abs(mean - expected) > 3 * math.hypot(error, chance)
-    text = f"{mean:.3g}+-{error:.2g}" + (f" ({expected:g})" if expected is not None else "")
-    return text + "!" * off + "P" * broken, not (off or broken)
+    return f"{mean:.3g}+-{error:.2g}{beside}" + "!" * off + "P" * broken, not (off or broken)
 
 
 class Remembering(Call):

@@ -4,7 +4,7 @@ from statistics import fmean
 
 import numpy as np
 
-from benchmarks.verdict import World, first_rack, usual
+from benchmarks.verdict import World, first_rack, forced, usual
 
 
 def test_sound_nodes_pass_and_planted_ones_do_not() -> None:
@@ -17,3 +17,8 @@ def test_sound_nodes_pass_and_planted_ones_do_not() -> None:
 
 def test_a_first_rack_of_nine_judges_itself() -> None:
     assert first_rack(World(9, 8), np.random.default_rng(1))["fail"] == 0
+
+
+def test_a_forced_limit_is_never_refused_though_the_reference_promises_less() -> None:
+    doubts = forced(World(8, 8, sigma=0.65), np.random.default_rng(1))["inconclusive"]
+    assert 0 < doubts < 90
