@@ -840,7 +840,7 @@ AS_PROMETHEUS_SEES_IT = {
         beside={"alertname": "PrecisionProfileFailing", **OF_PROFILE},
     ),
     "an exporter that is lost for a week, soon after it was installed": Case(
-        "ExporterDown", {BUILD: "1x1 _x400"}, (30,), (90, 150, 12000), EXPORTER, alive=LEADS, step=30
+        "ExporterDown", {BUILD: "1x1 _x400"}, (30,), (120, 150, 12000), EXPORTER, alive=LEADS, step=30
     ),
     "four simulated fallbacks of sixty nodes, in one rack, and a measured one": Case(
         "SilentFallback",
