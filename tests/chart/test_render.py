@@ -155,7 +155,7 @@ def test_the_definitions_are_the_models_and_stay_when_wanted(keep: bool, helm: H
     assert {crd["metadata"]["name"]: crd["spec"] for crd in found} == {
         (crd := crdgen.definition(kind))["metadata"]["name"]: crd["spec"] for kind in crdgen.KINDS
     }
-    wanted = {"helm.sh/resource-policy": "keep"} if keep else None
+    wanted = crdgen.KEPT_BY_GITOPS | {"helm.sh/resource-policy": "keep"} if keep else None
     assert [crd["metadata"].get("annotations") for crd in found] == [wanted] * len(found)
 
 

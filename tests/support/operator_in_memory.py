@@ -132,6 +132,13 @@ class OperatorInMemory:
         self.cluster.logs[name] = "\n".join(published.lines).encode()
         return name
 
+    def fail_agent(self, node: str) -> None:
+        """The agent of the node ends with an error, and says nothing."""
+        job = self.jobs()[node]
+        failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "lastTransitionTime": self._now()}
+        self._pod(job, "Failed", {"terminated": {"exitCode": 1, "message": ""}})
+        self.cluster._store(f"{JOBS}/{job['metadata']['name']}", job | {"status": {"conditions": [failed]}})
+
     def collect_garbage(self) -> None:
         there = {body["metadata"]["name"] for body in self.jobs().values()}
         for path in [path for path in self.cluster.objects if path.startswith(f"{PODS}/")]:

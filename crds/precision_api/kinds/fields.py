@@ -43,7 +43,7 @@ Deficit = Annotated[int, Field(ge=1, le=15)]
 Image = Annotated[
     str,
     patterned(
-        r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$", 512, "write an image reference, for example registry.example.com/agent:1.0"
+        r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$", 512, "write an image reference, for example registry.internal/agent:1.0"
     ),
 ]
 

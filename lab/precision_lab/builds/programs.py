@@ -106,8 +106,13 @@ NODE_MODULES: tuple[Module, ...] = (
 )
 """What real nodes need beside a cluster: built only where somebody asks for real nodes."""
 
-TOOL_MODULES: tuple[Module, ...] = (Module("govulncheck", (("govulncheck", "golang.org/x/vuln/cmd/govulncheck"),), 60),)
-"""What `make audit` needs: built only there."""
+TOOL_MODULES: tuple[Module, ...] = (
+    Module("govulncheck", (("govulncheck", "golang.org/x/vuln/cmd/govulncheck"),), 60),
+    Module("krew", (("krew", "sigs.k8s.io/krew/cmd/krew"),), 50),
+    Module("actionlint", (("actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),), 20),
+    Module("gitops", (("gitops-health", "../../../release/health.go"),), 20),
+)
+"""What `make audit` and the tests of a release need: built only there."""
 
 CLUSTER = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 """What a cluster with a simulated fleet needs."""

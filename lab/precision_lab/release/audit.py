@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from precision_lab.builds.binaries import binaries
-from precision_lab.builds.programs import MODULES, NODE_MODULES, Module
+from precision_lab.builds.programs import MODULES, NODE_MODULES, TOOL_MODULES, Module
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-REQUIREMENTS = ("operator.txt", "agent.txt", "demo.txt", "dev.txt", "build.txt", "tools.txt")
+LOCKED = ("operator", "agent", "demo", "dev", "build", "tools", "plugin", "plugin-plan")
+REQUIREMENTS = tuple(f"{name}.txt" for name in LOCKED)
 SECONDS = 900.0
 SHOWN = 300
 """Characters of a tool's own words that the table has."""
@@ -67,7 +68,7 @@ def of_govulncheck(what: str, code: int, printed: str, errors: str) -> Finding:
 
 def own_go() -> Iterator[tuple[Module, str, Path]]:
     """(module, program, source) of the Go that we wrote ourselves."""
-    for module in (*MODULES, *NODE_MODULES):
+    for module in (*MODULES, *NODE_MODULES, *TOOL_MODULES):
         for name, package in module.programs:
             if package.endswith(".go"):
                 yield module, name, module.folder / package
