@@ -322,7 +322,8 @@ class Fleet:
                 self.server.kill_in = 0
                 await asyncio.gather(self.loop.actor.settled(), return_exceptions=True)
                 self.start()
-                continue
+                await self.settle(passes)
+                break
             self.loop.gatherer.forget_idle()
             if before == (self.server.version, len(self.server.failures)):
                 break  # and the next pass would write nothing either
@@ -377,10 +378,9 @@ class Fleet:
                 self.repair(name, dice.random() < 0.3)
                 self.boot(name)
             case "changes meanwhile":
-                self.server.meanwhile = dice.choice(["namesake", "reboot", "driver", "GPU"]), dice.random() < 0.5
-                self.rerun()
                 self.boot(name)
                 await self.settle()
+                self.server.meanwhile = dice.choice(["namesake", "reboot", "driver", "GPU"]), dice.random() < 0.5
                 await self.end_agents()
                 self.server.meanwhile = None
             case "down":
@@ -434,9 +434,11 @@ class Fleet:
             case "season":
                 self.season = dice.choice([0.0, -1.0])
             case "forged report":
-                for path, body in self.server.objects.items():
+                forged = {"verdict": dice.choice(["Pass", "Fail"]), "reason": "Forged", "basis": "another"}
+                for path, body in list(self.server.objects.items()):
                     if path.startswith(f"{REPORTS}/") and (body.get("status") or {}).get("acceptance"):
-                        body["status"]["acceptance"] |= {"verdict": dice.choice(["Pass", "Fail"]), "reason": "Forged"}
+                        body["status"]["acceptance"] |= forged  # and is judged anew
+                        self.server._store(path, body)
             case "forged Job" | "forged pod":
                 self.boot(name)
                 await self.settle()

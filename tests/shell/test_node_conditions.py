@@ -132,8 +132,24 @@ async def test_an_open_node_that_fails_under_a_new_operator_gets_its_second_run(
     await one.measure(broken=True)
     one.server.guarded = True
     one.start()
+    assert await one.measure(broken=True) == ("True", "FailUnconfirmed"), "the report says that it failed"
     one.rerun()
-    assert await one.measure(broken=True) == ("True", "FailUnconfirmed")
+    await one.settle()
+    await one.end_agents("Fallback")
+    assert (one.says, one.row["message"][:26]) == (("True", "FailUnconfirmed"), "Fallback; it failed before")
+
+
+async def test_a_run_that_another_operator_waited_for_is_made_again_by_the_new_one() -> None:
+    one = One()
+    one.repair(NODE, True)
+    await one.settle()
+    await one.end_agents()
+    assert "; after run " in one.row["message"]
+    one.server.guarded = False
+    await one.end_agents()
+    one.server.guarded = True
+    one.start()
+    assert await one.measure(broken=True) == ("False", "Fail")
 
 
 LISTED: dict[str, dict[str, Any]] = {

@@ -309,6 +309,11 @@ async def test_a_grey_run_is_followed_by_two_more_at_most_that_average() -> None
     assert (await world.measure(lambda seed: sound(seed, off=-3.5), 1))["verdict"] == "Pass"
     edited = await _edited(world, {"mustDetectPercent": {"reference": 5}})
     assert (edited["verdict"], world.loop.jobs()) == ("Inconclusive", {}), "an edit measures nothing"
+    ((path, report),) = [of for of in world.loop.cluster.objects.items() if of[0].startswith(f"{REPORTS}/")]
+    report["status"]["acceptance"] |= {"reason": "ReferenceDrifted", "basis": ""}
+    world.loop.cluster._store(path, report)
+    await world.settle()
+    assert list(world.loop.jobs()) == [NODE], "once a drift is over, the doubt that it left has an end"
     wide = await _edited(world, {"mustDetectPercent": {"reference": 15}})
     limits = {line.split()[3] for line in wide["checks"] if " reference " in line}
     assert limits == {"12.79"}, "15 is a per cent: 12.79 and what a look may err by"

@@ -425,7 +425,7 @@ def _node_state(facts: NodeFacts, objects: _Found, observed: Observed, decision:
     report, (job, pod) = objects.reports.get(facts.uid), objects.attempt(facts.uid)
     now, gate = None, tuple[str, ...]()
     if isinstance(asked, ResolvedProfile):
-        proof = run_to_prove(asked.profile, facts, observed.settings, observed.now)
+        proof = run_to_prove(asked.profile, facts, report, observed)
         now = current_run(run_inputs(asked, facts, report, observed.now, proof))
         gate = observed.settings.node_gate.taints_for(asked.profile.namespace, asked.profile.name)
     if job is not None and not recorded(job, report):

@@ -1,9 +1,9 @@
 """Whether a node is proved by its condition of ours, as it is now; and from when on a second run may confirm a Fail."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from precision_operator.core.observe.nodes import NodeFacts, same_driver
-from precision_operator.core.observe.observed import AcceptedProfile, Settings
+from precision_operator.core.observe.observed import AcceptedProfile, Observed, ReportView
 
 CONFIRM_AFTER = timedelta(hours=1)
 
@@ -26,17 +26,18 @@ def waits_for_verdict(facts: NodeFacts) -> bool:
     return facts.verdict.status != "True" or bool(changed_subject(facts))
 
 
-def run_to_prove(profile: AcceptedProfile, facts: NodeFacts, settings: Settings, now: datetime) -> str:
+def run_to_prove(profile: AcceptedProfile, facts: NodeFacts, report: ReportView | None, observed: Observed) -> str:
     """Which run of the profile is to prove the node as it is, or to confirm a Fail of an open one; empty: none."""
+    settings = observed.settings
     if not (facts.boot and profile.spec.acceptance and settings.node_gate.of(profile.namespace, profile.name)):
         return ""
     verdict = facts.verdict
     if "after" in verdict.parts:
         return f"after {verdict.parts['after']}"
-    mark = f"judge {facts.boot} {settings.started}"
-    if not waits_for_verdict(facts):
-        first = verdict.unconfirmed_since
-        if first is None or now < first + CONFIRM_AFTER:
-            return ""
-        mark += f" {first.isoformat()}"
-    return mark
+    mark, first = f"judge {facts.boot} {settings.started}", verdict.unconfirmed_since
+    if not waits_for_verdict(facts) and first is not None:
+        return f"{mark} {first.isoformat()}" if observed.now >= first + CONFIRM_AFTER else ""
+    judged = report.status.acceptance if report is not None and report.status is not None else None
+    # its report says Fail, and its condition that it passed: this process has not seen why
+    has_failed = judged is not None and judged.verdict == "Fail" and verdict.reason == "NotJudgedAgain"
+    return mark if waits_for_verdict(facts) or has_failed else ""

@@ -157,7 +157,7 @@ def decided(terms: Terms, status: ReportStatus, facts: NodeFacts, now: datetime)
             decide = partial(_decide, terms, shift=logs(terms.shift), unhealthy=sick)
             both.append(judged(windows, gpus, decide, troubles)[0])
     verdict = min(both or [verdict], key=lambda judged: WORST_FIRST.index(judged.outcome))
-    again = old.again and verdict.again and number < MOST_RUNS
+    again = (old.again or old.reason == "ReferenceDrifted") and verdict.again and number < MOST_RUNS
     if verdict.reason == "NotYet" and not again:
         verdict = replace(verdict, reason="BetweenLimits")
     if verdict.outcome == "Pass" and old.barred:

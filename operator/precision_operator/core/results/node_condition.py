@@ -20,7 +20,6 @@ DAY = timedelta(days=1)
 MOST_CLOSED = 0.1
 """Of a pool's nodes, how many at most go from True to False within a day; one may always."""
 MOST_MESSAGE = 600
-_PARTS = {"driver", "gpus", "until"}
 NOTHING = ReportAcceptance(subject=AcceptanceSubject())
 RANK = (None, "Inconclusive", "Pass", "Fail")
 """What counts of several profiles' verdicts: a Fail, else a Pass."""
@@ -92,16 +91,16 @@ def _condition(
             if not is_confirmed and before.reason != "FailHeld":
                 return write("True", "FailUnconfirmed", said)
             return write("False", "FailConfirmed", said) if has_room else write("True", "FailHeld", said)
-        case "Inconclusive" if newest.again and is_open and before.unconfirmed_since is not None:
-            return write("True", "FailUnconfirmed", said + after)
         case "Inconclusive" if moved or before.status in ("", "Unknown"):
             return write("Unknown", newest.reason, said + after)
     if moved:
         return _write(facts, {}, now, "Unknown", "SubjectChanged", f"since it was judged {moved}")
+    if is_open and newest.verdict and before.unconfirmed_since is not None:
+        return write("True", "FailUnconfirmed", f"{newest.reason}; it failed before{after}")
     why = newest.reason or over
     if is_open and why and before.reason in ("Pass", "NotJudgedAgain"):
         return write("True", "NotJudgedAgain", f"{why}; it passed before{after}")
-    return None
+    return write(before.status, before.reason, before.parts["said"]) if "after" in before.parts else None
 
 
 def _write(
@@ -111,7 +110,7 @@ def _write(
     before = facts.verdict
     closed = now if (before.status, reason) == ("True", "FailConfirmed") else before.closed
     message = said[:MOST_MESSAGE]
-    if subject.keys() >= _PARTS:
+    if subject.keys() >= {"driver", "gpus", "until"}:
         message += "; driver {driver}, {gpus} GPUs, valid until {until}".format(**subject)
     message += f"; closed {format_time(closed)}" if closed else ""
     message += f" (node {facts.uid}, boot {facts.boot})"

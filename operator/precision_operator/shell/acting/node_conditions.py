@@ -118,8 +118,7 @@ class NodeConditions:
             "Refused": self._refused,
             "StaleSeconds": max(((now - since).total_seconds() for since in self._stale.values()), default=0),
             "Starved": waiting if now - self._opened > STARVED_AFTER else 0,
-            "FailUnconfirmed": tally["True", "FailUnconfirmed"],
-            "FailHeld": tally["True", "FailHeld"],
+            **{reason: tally["True", reason] for reason in ("FailUnconfirmed", "FailHeld")},
             "DomainFails": max((number for number in racks.values() if number >= DOMAIN_FAILS), default=0),
         }
 
