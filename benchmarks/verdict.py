@@ -25,7 +25,7 @@ behind it:
 - a planted GPU passes in 0.5 to 0.6 %, not 0.75 to 0.8: t(0.005, 45) = 2.69 lets 0.5 % of first runs pass, a second run
   adds 0.1; 0.76 to 0.84 come out with the normal quantile, 2.58
 - two golden nodes 5 % slow: in 4 % of references both stay in, and `least` is above 15 %: NotDetectable; 0.03 comes out
-  where nothing is refused above 15 %
+  where nothing is refused above 15 %. D of the reference is 7.5, not 6.9
 - first racks of 3 and 4 nodes: 76 and 4 % stay undecided with the limits of one recipe, 85 and 18 to 22 with those of
   four; a planted GPU of 18 x 4 passes in 0.3 and 0.8 to 1 %.
 """

@@ -1,22 +1,27 @@
 """`reference`: from results to a saved reference in a dry run, a create, a show and the Job that it ends with."""
 
 import json
+from functools import partial
 
 import pytest
 import yaml
 
 from precision_api.acceptance.reference import read_reference, sha256_of
 from precision_api.exchange.result import MeasurementResult
+from precision_api.models.workload import Workload, resolve
 from precision_operator.cluster import paths
 from precision_operator.core.observe.node_gate import CONDITION
 from tests.cli.api import Api
 from tests.cli.test_report import with_detail
 from tests.cli.test_status_and_nodes import measured
-from tests.support.golden_nodes import GPUS, NONE_FAILS, gpu_names, hot, many, measured_node, verified
+from tests.support.golden_nodes import GPUS, NONE_FAILS, gpu_names, hot, many, verified
+from tests.support.golden_nodes import measured_node as any_node
 from tests.support.node_objects import node_object
 from tests.support.report_objects import fresh_no_more, profile_object
 
 SEED = 1
+HASHES = {preset: resolve(Workload(preset=preset)).hash for preset in ("llama3-8b", "llama3.1-405b")}
+measured_node = partial(any_node, workload_hash=HASHES["llama3-8b"])
 COUNTS = {"matched": 12, "eligible": 12, "queued": 3, "succeeded": 9}
 
 
@@ -25,7 +30,8 @@ def golden(api: Api, *more: MeasurementResult, preset: str = "llama3-8b", flops:
     held = profile_object(workload={"preset": preset}, status={"phase": "Running", "nodes": COUNTS})
     held["spec"]["agent"] = {"resources": {"memory": "48Gi"}}
     api.profiles(held)
-    all_of = *(measured_node(f"n{at}", SEED, training_flops_per_token=flops) for at in range(sound)), *more
+    node = partial(measured_node, seed=SEED, training_flops_per_token=flops, workload_hash=HASHES[preset])
+    all_of = *(node(f"n{at}") for at in range(sound)), *more
     rack = {"product": "H100", "gpus": GPUS, "pool": "p", "nvlinkDomain": "r"}
     api.reports(*(with_detail(api, measured(found.node, hardware=rack), found) for found in all_of))
     api.hold(paths.config_maps("ml"))
@@ -35,9 +41,8 @@ def test_four_commands_lead_to_a_job_that_names_the_reference_by_its_hash(api: A
     golden(api, measured_node("bad", SEED, gpu_off=-9.0, training_flops_per_token=5e10))
     dry = api.run("reference", "create", "gold", "--dry-run")
     assert dry.exit_code == 0, dry.stderr
-    row = next(line for line in dry.stdout.splitlines() if line.startswith("bad"))
-    assert gpu_names("bad")[0] in row
-    assert row.endswith("would fail")
+    (row,) = (line for line in dry.stdout.splitlines() if line.startswith("bad"))
+    assert (gpu_names("bad")[0] in row, row.endswith("would fail")) == (True, True)
     for words in ("check node: GPUs of a node differ by 0.3", "check change: finds nothing yet: 0 of 9 nodes ran twice",
                   "3 nodes are not measured yet: 0.3 hours at 1 at a time", "bf16: 50 TFLOP/s per GPU"):  # fmt: skip
         assert words in dry.stdout
@@ -45,12 +50,10 @@ def test_four_commands_lead_to_a_job_that_names_the_reference_by_its_hash(api: A
     assert step in dry.stderr
     assert "all golden nodes are of rack r: where racks differ" in dry.stderr
     create = ("reference", "create", "gold", "--except", "bad")
-    refused = api.run(*create)
-    assert refused.exit_code == 2
+    assert (refused := api.run(*create)).exit_code == 2
     assert "bf16 reaches" in refused.stderr or "no rate of bf16 is published" in refused.stderr
     made = api.run(*create, "--accept-level", "a trial")
-    assert made.exit_code == 0, made.stderr
-    assert "bad is left out: by --except" in made.stderr
+    assert (made.exit_code, "bad is left out: by --except" in made.stderr) == (0, True), made.stderr
     (held,) = api.collections[paths.config_maps("ml")]
     text = held["data"]["reference.json"]
     assert held["immutable"] is True
@@ -135,6 +138,8 @@ def test_an_older_references_nodes_stay_while_they_are_measured_anew(api: Api) -
     for report in api.collections[paths.reports("ml")][2:]:
         report["status"]["conditions"] = [fresh_no_more("RerunRequested")]
     made = api.run("reference", "create", "tuesday", "--with", "monday", "--accept-level", "a trial", "--except", "n7")
+    api.collections[paths.profiles("ml")][0]["spec"]["workload"] = {"preset": "llama3.1-405b"}
+    assert "its spec was edited" in api.run("reference", "create", "other", "--accept-level", "a trial").stderr
     held = {item["metadata"]["name"]: item["data"] for item in api.collections[paths.config_maps("ml")]}
     assert [*read_reference(held["tuesday"]["reference.json"]).nodes] == [f"n{at}" for at in range(7)], made.stderr
 
@@ -165,7 +170,8 @@ def test_a_label_splits_a_fleet_into_references_of_their_own(api: Api) -> None:
     more = ("reference", "create", "more", "--accept-level", "a trial", "--with", "wet")
     assert api.run(*more).exit_code == 0, "the older one's label holds"
     assert "the older reference is split by" in api.run(*more, "--split", "cooling=air").stderr
-    assert "--split rack: no measured node" in api.run("reference", "create", "x", "--split", "rack").stderr
+    for label in ("rack", "=water"):
+        assert f"--split {label}: no measured node" in api.run("reference", "create", "x", "--split", label).stderr
 
 
 @pytest.mark.parametrize(("words", "code", "told"), [
@@ -185,9 +191,8 @@ def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_
     api.profiles(profile_object("plain"))
     refused = api.run("acceptance", "--profile", "plain")
     assert (refused.exit_code, "spec.acceptance in namespace ml: none has" in refused.stderr) == (2, True)
-    asked = {"reference": {"name": "gold", "sha256": "a" * 64}}
     gate = profile_object()
-    gate["spec"] |= {"acceptance": asked, "rollout": {"maxConcurrent": 2}}
+    gate["spec"] |= {"acceptance": {"reference": {"name": "gold", "sha256": "a" * 64}}, "rollout": {"maxConcurrent": 2}}
     api.profiles(gate)
     api.hold(paths.NODES, *(node_object(name=f"n{at}", boot="b") for at in range(6)))
     passing, failing = measured("n0"), measured("n1")
@@ -199,9 +204,8 @@ def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_
     counts = {"nodes": 6, "true": 0, "false": 0, "unknown": 0, "neverJudged": 6, "held": 0}
     assert row == {"pool": row["pool"], **counts, "wouldOpen": 1, "wouldClose": 1, "minutes": 21}
     assert "acceptance.nodeCondition.enabled" in api.run("acceptance").stderr
-    for at, (status, reason) in enumerate(
-        (("True", "Pass"), ("True", "FailHeld"), ("False", "Fail"), ("Unknown", "x"))
-    ):
+    states = ("True", "Pass"), ("True", "FailHeld"), ("False", "Fail"), ("Unknown", "x")
+    for at, (status, reason) in enumerate(states):
         held = {"type": CONDITION, "status": status, "reason": reason, "message": f"x (node uid-n{at}, boot b)"}
         api.collections[paths.NODES][at]["status"]["conditions"].append(held)
     api.collections[paths.NODES][5]["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-H200"
@@ -209,5 +213,4 @@ def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_
     assert (other["pool"], other["minutes"]) == ("NVIDIA-H200", 14), "pools share the profile's concurrency"
     counts = {"nodes": 5, "true": 2, "false": 1, "unknown": 1, "neverJudged": 1, "held": 1}
     assert row == {"pool": row["pool"], **counts, "wouldOpen": 0, "wouldClose": 1, "minutes": 14}
-    table = api.run("acceptance").stdout.splitlines()
-    assert table[0].split("  ")[0] == "POOL"
+    assert api.run("acceptance").stdout.startswith("POOL  ")

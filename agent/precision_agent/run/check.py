@@ -195,14 +195,13 @@ class Call:
         if given is not None and given < gpus != len(self.uuids or ()):
             typer.echo(f"precision-agent: nothing is judged: {given} of the node's {gpus} GPUs are here", err=True)
             return Verdict("Inconclusive", "PartialNode")
-        if sha256 is not None and sha256 != self.sha256:
-            return Verdict("Inconclusive", "ReferenceReplaced")
-        if problem := self.reference.problem(datetime.now(UTC)):
+        same = sha256 is None or sha256.strip().lower().removeprefix("sha256:") == self.sha256
+        if problem := self.reference.problem(datetime.now(UTC)) if same else "ReferenceReplaced":
             return Verdict("Inconclusive", problem)
-        if split != ",".join(map("=".join, self.reference.split.items())):
+        if split != (asked := ",".join(map("=".join, self.reference.split.items()))):
+            typer.echo(f"precision-agent: --split is '{split}', the reference's '{asked}'", err=True)
             return Verdict("Inconclusive", "OtherKey")
-        other = self.uuids is not None and len(self.uuids) != gpus
-        return Verdict("Inconclusive", "OtherGPUs") if other else None
+        return Verdict("Inconclusive", "OtherGPUs") if self.uuids is not None and len(self.uuids) != gpus else None
 
     def decided(self) -> Verdict:
         """The verdict on kept and new runs. What did not pass in three runs is repeated: a retry does not fish."""

@@ -111,8 +111,7 @@ def reference(
     note(*(f"{node} is left out: {why}" for node, why in sorted(made.left_out.items())))
     if dry_run:
         options = [*(f"--except {node}" for node in out), *([f"--with {old}"] if old else [])]
-        options += [f"--split {label}={value}" for label, value in made.split.items()]
-        options += [f"--recipes {recipe}" for recipe in named]
+        options += [*(f"--split {'='.join(it)}" for it in made.split.items()), *(f"--recipes {it}" for it in named)]
         options += ["--accept-level REASON"] * bool(doubt) + ["--accept-simulated"] * accept_simulated
         act = " ".join([f"next: kubectl precision reference create {name} -n {place} --profile {owner.name}", *options])
         note(*([doubt] if doubt else []), act)
@@ -156,12 +155,12 @@ async def _drafted(
                 left[node] = f"its full result is missing: {why}"[:200]
     left = {node: why for node, why in left.items() if node in out or old is None or node not in old.nodes}
     label, _, value = split.partition("=")
-    if label:
+    if split:
         held = await cluster.list_views(paths.NODES, lambda it: (it["metadata"]["name"], it["metadata"].get("labels")))
         values = {node: (labels or {}).get(label, "") for node, labels in held if node in measured}
         value = value or max(filter(None, values.values()), key=[*values.values()].count, default="")
-        if not value:
-            fail(f"--split {label}: no measured node has this label")
+        if not (label and value):
+            fail(f"--split {split}: no measured node has this label")
         other = {node: values.get(node) or "not set" for node in measured if values.get(node) != value}
         left |= {node: f"its {label} is {its}, theirs {value}" for node, its in other.items()}
         measured = {node: result for node, result in measured.items() if node not in other}
@@ -169,6 +168,8 @@ async def _drafted(
         request = await _request(cluster, owner, "", 1, ()) if measured else None
         made, nodes = make(measured, left, request, old=old, split={label: value} if label else {})
         request = await _request(cluster, owner, made.key["product"], int(made.key["gpus"]), made.recipes)
+        if resolve(request.workload).hash != made.key["workload"]:
+            raise ValueError("its spec was edited after these runs: wait until they are repeated")
         resources = owner.spec.agent.resources.model_dump() if owner.spec else {}
         return (made.model_copy(update={"request": request, "resources": resources}), nodes), owner, reports
     except ValueError as error:

@@ -66,7 +66,7 @@ _WORDS = {
     "Crashed": "a CUDA error or a hang ended part of its run: look for Xid errors in the node's kernel log",
     "Partial": "its run ended early",
     "Simulated": "its figures were not measured, or those of reference {name} were not",
-    "NotYet": "another run follows",
+    "NotYet": "another run is due",
     "BetweenLimits": "its runs lie between Pass and Fail: measure it again tomorrow",
     "NotDetectable": "reference {name} can't promise to find that much: name more nodes or ask for less",
     "Throttled": "heat or the power brake held it back",
