@@ -20,7 +20,7 @@ What can't be met by any constant, and is printed all the same:
 - correlated recipes are not simulated.
 
 Nine cells of the design don't follow from its formulas. A second simulation, written from its text alone without this
-product's code (numpy; 2,500 to 10,000 references), gives the figure that is expected instead; the design's stands
+product's code (numpy; 1,500 to 10,000 references), gives the figure that is expected instead; the design's stands
 behind it:
 - a planted GPU passes in 0.5 to 0.6 %, not 0.75 to 0.8: t(0.005, 45) = 2.69 lets 0.5 % of first runs pass, a second run
   adds 0.1; 0.76 to 0.84 come out with the normal quantile, 2.58
