@@ -380,7 +380,7 @@ class Fleet:
             case "changes meanwhile":
                 self.boot(name)
                 await self.settle()
-                self.server.meanwhile = dice.choice(["namesake", "reboot", "driver", "GPU"]), dice.random() < 0.5
+                self.server.meanwhile = dice.choice(["namesake", "reboot", "driver", "GPU"]), dice.random() < 0.3
                 await self.end_agents()
                 self.server.meanwhile = None
             case "down":
@@ -494,6 +494,7 @@ EVENTS = (
         "guard back",
         "GPU lost",
         "swapped GPUs",
+        "changes meanwhile",
         "changes meanwhile",
         "down",
     ),
