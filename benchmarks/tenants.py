@@ -10,7 +10,7 @@ same nodes. Each runs in a process of its own; of nine passes the median counts.
 With --bound the large tenant has as many profiles as the chart lets it have, each with a cron of every minute over a
 thousand nodes: CPU seconds from such a minute, in which the small tenant has a new profile, to its first Job. The large
 tenant's profiles are plain, limit places and watts (also to less than a node draws), limit places by labels that no
-node has, or have all of it.
+node has, have all of it, or name their nodes at length.
 
 With --api-server it is the lab's real API server and the operator's own process: `benchmarks.tenants_on_cluster`.
 """
@@ -72,8 +72,12 @@ KINDS: dict[str, dict[str, Any]] = {
         "pools": [{"name": f"p{number}", "maxConcurrent": 1} for number in range(64)],
         "rampSeconds": 1,
     },
+    "matching": {},
 }
-"""Rollouts of the large tenant's profiles; with the last, each has a pool label of its own."""
+"""Rollouts of the large tenant's profiles; with pools, each has a pool label of its own, with matching LONG_TARGET."""
+RULE = {"key": HOSTNAME, "operator": "NotIn", "values": [f"none-{number:058}" for number in range(256)]}
+LONG_TARGET: dict[str, Any] = {"matchExpressions": [RULE] * 32, "nodeNames": [f"none-{number}" for number in range(24)]}
+"""As many requirements and values as a target may have; all nodes are named beside these."""
 STATUS = f"{paths.profiles(SMALL)}/own/status"
 LONG_NAMES = [f"{'n' * 240}-{i}" for i in range(1024)]
 """As many names as `spec.target.nodeNames` takes, nearly as long as they may be."""
@@ -221,9 +225,11 @@ async def _at_the_bound(count: int, profiles: int, kind: str) -> tuple[float, fl
     for node in nodes:
         node["metadata"]["labels"][HOSTNAME] = node["metadata"]["name"]
         cache.put("nodes", node)
+    target = LONG_TARGET | {"nodeNames": [*LONG_TARGET["nodeNames"], *(node["metadata"]["name"] for node in nodes)]}
     spec = {"suspend": False, "schedule": {"cron": "* * * * *"}, "rollout": KINDS[kind]}
     for number in range(profiles):
         label = {"poolLabel": f"example.com/k{number}"} if kind == "pools" else {}
+        label |= {"target": target} if kind == "matching" else {}
         put(server, cache, LARGE, f"minutely-{number}", **spec, **label)
     cluster: Any = server
     gatherer = Gatherer(cluster, cache, SETTINGS, [SMALL, LARGE], clock=lambda: now)

@@ -28,6 +28,7 @@ from tests.support.non_interference.shared_fleet import (
     longest_short,
     longest_short_of_its_share,
     with_blocked_nodes,
+    with_nodes_of_its_own,
 )
 from tests.support.non_interference.worlds import Drawn, check, first_differing
 from tests.support.situations import SITUATIONS
@@ -60,6 +61,16 @@ def late_beside(number: int, behaves: Behaviour) -> list[str]:
 @pytest.mark.parametrize("behaves", NEVER_BOUND)
 def test_nobody_starts_late_beside_a_tenant_whose_agents_get_no_node(behaves: Behaviour) -> None:
     assert {number: why for number in range(FLEETS) if (why := late_beside(number, behaves))} == {}
+
+
+@pytest.mark.parametrize("behaves", NEVER_BOUND)
+@pytest.mark.parametrize("cap", [None, 2])
+def test_nobody_starts_late_beside_a_tenant_whose_agents_run_on_its_own_node_alone(
+    cap: int | None, behaves: Behaviour
+) -> None:
+    """Than beside one whose agents run on as many nodes, and have its share of the places."""
+    alone, beside = (with_nodes_of_its_own(cap, behaves, wants_others) for wants_others in (False, True))
+    assert late(alone, beside, steps=60 if cap is None else 100) == []
 
 
 @pytest.mark.parametrize("behaves", NEVER_BOUND)

@@ -223,11 +223,10 @@ TURNS: dict[str, tuple[dict[str, Any], float, dict[str, Any], dict[str, Any]]] =
     "its Job still waits": ({}, 1, {"jobs": (THEIR_JOB,)}, {}),
     "so did one of the next turn": (vain(1), 10, {}, vain(11, 0 * MINUTE)),
     "so did another one that waited beside it": (vain(11), 11, {}, vain(11)),
-    "its pod is bound": (vain(11), 1, {"pods": (pod(THEIR_JOB),)}, vain(1)),
-    "a pod of the same turn is bound": (vain(11), 11, {"pods": (pod(THEIR_JOB),)}, vain(11)),
+    "its pod is bound": (vain(11), 1, {"pods": (pod(THEIR_JOB),)}, vain(11)),
     "its pod is bound without GPUs": (vain(1), 10, {"pods": (pod(THEIR_JOB, holds_gpus=False),)}, vain(11, 0 * MINUTE)),
     "its pod was refused by the kubelet": (vain(1), 10, {"pods": (REFUSED,)}, vain(11, 0 * MINUTE)),
-    "its pod ran and failed": (vain(11), 1, {"pods": (replace(REFUSED, started_at=NOW),)}, vain(1)),
+    "its pod ran and failed": (vain(11), 1, {"pods": (replace(REFUSED, started_at=NOW),)}, vain(11)),
     "that was a day ago": (vain(14, KEPT), 1, {}, vain(15, 0 * MINUTE)),
     "that was long ago": (vain(11, 2 * KEPT), 1, {}, vain(1, 0 * MINUTE)),
     "all was spent a day ago": (vain(15, KEPT), 1, {}, {}),
@@ -237,7 +236,7 @@ TURNS: dict[str, tuple[dict[str, Any], float, dict[str, Any], dict[str, Any]]] =
 
 
 @pytest.mark.parametrize(("before", "age", "there", "after"), TURNS.values(), ids=TURNS)
-def test_time_without_a_node_is_remembered_until_a_pod_is_bound(
+def test_time_without_a_node_is_remembered_also_when_a_pod_is_bound(
     before: dict[str, Any], age: float, there: dict[str, Any], after: dict[str, Any]
 ) -> None:
     waited = {THEIR_JOB.uid: replace(THEIR_JOB, created=NOW - age * MINUTE)}

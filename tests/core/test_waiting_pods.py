@@ -32,9 +32,12 @@ def test_a_pod_is_helped_by_devices_that_its_controller_asks_for() -> None:
     assert waiting_pods.could_be_helped(pod_object())
     owners = [{"kind": "Node", "uid": "1"}, {"kind": "Job", "uid": "2", "controller": True}]
     pod = pod_object()
-    assert waiting_pods.waiting_pod(pod, 8, NOW).owner == "uid-train-0"
-    pod["metadata"]["ownerReferences"] = owners
-    assert waiting_pods.waiting_pod(pod, 8, NOW).owner == "2"
+    alone, nodes, other = waiting_pods.owner_of(pod), owners[:1], {"uid": "2"}
+    for references, namespace, meta in ((nodes, "team", {}), (owners, "team", other), (owners, "mallory", other)):
+        pod["metadata"] |= {"ownerReferences": references, "namespace": namespace}
+        like = waiting_pods.owner_of({"metadata": {"namespace": "team", "uid": "uid-train-0"} | meta})
+        assert (waiting_pods.waiting_pod(pod, 8, NOW).owner == like) == (namespace == "team")
+    assert "uid-train-0" not in alone == waiting_pods.owner_of(pod_object())
 
 
 @pytest.mark.parametrize(

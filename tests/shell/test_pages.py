@@ -123,11 +123,24 @@ async def test_so_many_events_of_a_namespace_are_read_and_no_more(tmp_path: Path
         assert len(await Reader(cluster).creation_problems("ml")) == len(pages) == MOST_EVENTS / PAGE_TENANT
 
 
+async def test_what_is_kept_of_a_list_is_cut_after_each_page(tmp_path: Path) -> None:
+    async def server(request: web.Request) -> web.Response:
+        start = int(request.query.get("continue", 0))
+        token = str(start + 2) if start < 8 else ""
+        return web.json_response({"metadata": {"continue": token}, "items": [{"at": start}, {"at": start + 1}]})
+
+    held = []
+    async with facing(server, tmp_path, 60.0) as cluster:
+        kept, _ = await cluster.list_trimmed("/pods", dict, cut=lambda views: held.append(len(views)) or views[-3:])
+    assert (max(held), [row["at"] for row in kept]) == (5, [7, 8, 9])
+
+
 def test_watches_list_in_small_pages_and_of_a_pod_little_is_kept() -> None:
     large_pages = {target.plural for target in watched(["ml"]) if target.page_items > PAGE_REPORTS}
     assert large_pages == {"nodes", "resourceslices"}
     pod = large("pods", 1)
     pod["metadata"]["ownerReferences"] = [{"uid": "u", "controller": True}, {"uid": "x" * SIZE}]
+    pod["spec"] |= dict.fromkeys(("affinity", "nodeSelector", "tolerations"), "x" * SIZE)
     kept = cast(dict[str, Any], slim_pod(pod))
     assert len(json.dumps(kept)) < 1000
     assert kept["metadata"]["ownerReferences"] == [{"uid": "u", "controller": True}]

@@ -5,6 +5,7 @@ bound. A field is here once something reads it.
 """
 
 import re
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -41,6 +42,11 @@ class MatchExpression(Document):
     key: fields.LabelKey = Field(description="Label key to look at.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(description="How to compare.")
     values: tuple[LabelValue, ...] = Field((), max_length=256, description="Values to compare with.")
+
+    @cached_property
+    def value_set(self) -> frozenset[str]:
+        """The values, to look one up among many."""
+        return frozenset(self.values)
 
 
 class TaintMatch(Document):
@@ -84,6 +90,11 @@ class Target(Document):
         description="Skip: a cordoned node waits until it is uncordoned. Include: it is measured while cordoned, as "
         "after a repair; only with nodeNames, so that no drain is worked against.",
     )
+
+    @cached_property
+    def named(self) -> frozenset[str]:
+        """The names, to look one up among many."""
+        return frozenset(self.node_names)
 
 
 class GemmBenchmark(Document):
@@ -472,7 +483,9 @@ class NodeYield(StatusDocument):
     job_uid: ShortText = Field(description="UID of the agent's Job.", alias="jobUID")
     pod: Text = Field(description="The pod, namespace/name; 'a pod of another namespace' where names are not shown.")
     pod_uid: ShortText = Field(description="Its UID.", alias="podUID")
-    owner_uid: ShortText = Field(description="UID of its controller; its own where it has none.", alias="ownerUID")
+    owner_uid: ShortText = Field(
+        description="Digest of its namespace and its controller's UID, else its own.", alias="ownerUID"
+    )
     priority: int = Field(0, description="Its priority.")
     at: Time = Field(description="When the agent was ended.")
     outcome: Literal["Waiting", "Helped", "NotHelped", "Taken", "Gone"] = Field(

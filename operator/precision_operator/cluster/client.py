@@ -126,11 +126,13 @@ class Cluster:
         limit: int = PAGE_ITEMS,
         progress: Callable[[int, bool], None] = lambda count, more: None,
         most: float = inf,
+        cut: Callable[[list[View]], list[View]] = lambda views: views,
     ) -> tuple[list[View], str]:
         """As `list_all`, with `view` of every item in its place; None drops one. After `most` no page is asked for.
 
-        No more than a page is held as it came. Where the list must be begun again, `view` sees items twice. `progress`
-        is called after each page with the number of views so far and whether more pages follow.
+        No more than a page is held as it came, and after each page what `cut` leaves of the views. Where the list must
+        be begun again, `view` sees items twice. `progress` is called after each page with the number of views so far
+        and whether more pages follow.
         """
         query = {"labelSelector": label_selector, "fieldSelector": field_selector}
         views: list[View] = []
@@ -148,7 +150,7 @@ class Cluster:
                 else:
                     raise
                 continue
-            views += [seen async for seen in _in_turns(map(view, page.get("items") or ())) if seen is not None]
+            views = cut([*views, *[it async for it in _in_turns(map(view, page.get("items") or ())) if it is not None]])
             meta = page.get("metadata") or {}
             token, version = meta.get("continue") or None, str(meta.get("resourceVersion", ""))
             del page  # or two pages would be held while the next one is read

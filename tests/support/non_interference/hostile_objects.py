@@ -116,6 +116,12 @@ def _is_bound(pod: Raw) -> bool:
     return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in ("Succeeded", "Failed")
 
 
+NAMED_NOWHERE = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["x" * 63] * 99}]}
+REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [NAMED_NOWHERE]}}
+NOWHERE: Raw = {"affinity": {"nodeAffinity": REQUIRED}, "nodeSelector": {"x": "y"}, "tolerations": []}
+"""Where a bound pod says that it may run, at length, which nobody asks."""
+
+
 def _waits(pod: Raw) -> bool:
     """Whether the scheduler has too few GPUs for it, and would preempt for it; what is called an agent gets none."""
     meta, spec, status = pod["metadata"], pod["spec"], pod["status"]
@@ -208,7 +214,7 @@ class Tenant:
             del marks["labels"][names.LABEL_NODE_UID]
         owners = [{"kind": "Job", "name": "m0", "uid": job_uid, "controller": True}] if self.rng.random() < 0.5 else []
         meta = self.meta(made, **marks, ownerReferences=owners, **more)
-        spec = {"priority": self.rng.choice([0, -10, 10**9])} | spec
+        spec = {"priority": self.rng.choice([0, -10, 10**9])} | spec | (NOWHERE if "nodeName" in spec else {})
         raw = {"kind": "Pod", "metadata": meta, "spec": spec, "status": status}
         made.pods.append(raw)
         return raw

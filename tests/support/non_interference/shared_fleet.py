@@ -52,6 +52,8 @@ class SharedFleet:
     """How long after its creation a Job is admitted by its queue, else its pod bound; at once where none is named."""
     blocked: frozenset[str] = frozenset()
     """Nodes that take no agents of the others."""
+    own: frozenset[str] = frozenset()
+    """Nodes on which the tenant's agents run, however they fare elsewhere."""
     now: datetime = NOW
     jobs: dict[str, looked.JobView] = field(default_factory=dict)
     """By UID."""
@@ -157,11 +159,11 @@ class SharedFleet:
         """Agents that have run end, then queues admit, then pods are bound, those of the tenant first."""
         for uid, there in self.pods.items():
             is_done = there.started_at is not None and self.now - there.started_at >= RUNS
-            if is_done and self._fares(there.namespace) == "runs":
+            if is_done and self._fares(there.namespace, there.node_name) == "runs":
                 self.jobs[uid] = replace(self.jobs[uid], finished="Complete", finished_at=self.now)
                 self.pods[uid] = replace(there, phase="Succeeded")
         for uid, job in sorted(self.jobs.items(), key=lambda item: item[1].namespace != TENANT):
-            fares = self._fares(job.namespace)
+            fares = self._fares(job.namespace, job.node_name)
             is_up = self.now - job.created >= self.slow.get(job.namespace, timedelta())
             if job.suspended and is_up and fares != "queued":
                 self.jobs[uid] = job = replace(job, suspended=False, active_since=self.now)
@@ -172,8 +174,8 @@ class SharedFleet:
             if job.live and not job.suspended and not is_bound:
                 self.pods[uid] = self._pod(job, fares if is_up else "unschedulable")
 
-    def _fares(self, namespace: str) -> Behaviour:
-        return self.behaves if namespace == TENANT else "runs"
+    def _fares(self, namespace: str, node: str) -> Behaviour:
+        return self.behaves if namespace == TENANT and node not in self.own else "runs"
 
     def _pod(self, job: looked.JobView, fares: Behaviour) -> looked.PodView:
         fares = "unschedulable" if job.namespace != TENANT and job.node_name in self.blocked else fares
@@ -272,6 +274,16 @@ def with_blocked_nodes(cap: int, blocked: int, with_tenant: bool) -> SharedFleet
     tenant = profile("evil", namespace=TENANT, created=old, rollout=at_once, schedule=again)
     profiles = (ours, tenant) if with_tenant else (ours,)
     return SharedFleet(FleetLimits(max_concurrent=cap), profiles, "runs", blocked=frozenset(names[:blocked]))
+
+
+def with_nodes_of_its_own(cap: int | None, behaves: Behaviour, wants_others: bool) -> SharedFleet:
+    """Six profiles over three nodes, and a tenant whose agents run on its own four; it may want the three and one."""
+    names, own = [*NODES[:3]], [*NODES[3:7]]
+    target, at_once = {"nodeNames": [own[0], *names] if wants_others else own}, {"maxConcurrent": 10}
+    queue = {"agent": {"queueName": QUEUE}} if behaves == "queued" else {"idle": PATIENT}
+    ours = (profile(f"p{n}", namespace="ml", target={"nodeNames": names}, rollout=at_once) for n in range(6))
+    tenant = profile("evil", namespace=TENANT, target=target, rollout=at_once, schedule={"maxAge": "1s"}, **queue)
+    return SharedFleet(FleetLimits(max_concurrent=cap), (*ours, tenant), behaves, own=frozenset(own))
 
 
 def first_start_on_free_nodes(shared: SharedFleet, new_leader: int = 0, steps: int = 60) -> timedelta:

@@ -322,13 +322,14 @@ def _node_states(objects: _Found, observed: Observed, faults: list[Fault]) -> No
     before, timed = entry[1] if entry is not None else (NodeStates(), frozenset())
     old: _Found | None = entry[0][0] if entry is not None else None
     changed: Iterable[str] = _changed(old, objects) | timed if old is not None else objects.facts
-    named = frozenset(target.node_names)  # of as many names as a target may have, each node would be compared with all
+    met = old.facts if old is not None and old.terms.spec.target == target else {}
     changes: dict[str, NodeState | None] = {}
     again = {*timed}
     for uid in changed:
         facts, state = objects.facts.get(uid), None
         again.discard(uid)
-        if facts is not None and (not named or facts.name in named) and matches(target, facts):
+        is_as_before = facts is not None and met.get(uid) is facts
+        if facts is not None and (uid in before.by_uid if is_as_before else matches(target, facts)):
             state, is_timed = _judged(facts, objects, old, before.by_uid.get(uid), observed, faults)
             again |= {uid} if is_timed else set()
         changes[uid] = state

@@ -38,7 +38,7 @@ class Holder(NamedTuple):
     """A pod that holds claimed GPUs of a node."""
 
     owner: str
-    """UID of its controller; its own where it has none."""
+    """As a Yield's."""
     scheduled_at: datetime
     """To the second."""
 

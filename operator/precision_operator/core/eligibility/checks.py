@@ -77,10 +77,10 @@ def mismatch(target: Target, facts: NodeFacts) -> str | None:
         if labels.get(key) != value:
             return f"spec.target.nodeSelector asks for {key}={value}, the node has {_shown(labels.get(key))}"
     for rule in target.match_expressions:
-        if not label_holds(labels.get(rule.key), rule.operator, rule.values):
+        if not label_holds(labels.get(rule.key), rule.operator, rule.value_set):
             asked = " ".join([rule.key, rule.operator, ",".join(rule.values)]).strip()
             return f"spec.target.matchExpressions asks for {asked}, the node has {_shown(labels.get(rule.key))}"
-    if target.node_names and facts.name not in target.node_names:
+    if target.node_names and facts.name not in target.named:
         return "spec.target.nodeNames does not name it"
     has_gpus = bool(facts.evidence or facts.gpus or facts.mig or facts.renamed)
     unnamed = has_gpus and facts.product_name is None and facts.product is None

@@ -7,7 +7,7 @@ where GPUs are handed out by resource claims.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -236,7 +236,7 @@ def _facts_or_why_not(
         return NodeFacts(name=str(section(node, "metadata").get("name") or uid), uid=uid, unreadable=error)
 
 
-def label_holds(value: str | None, operator: str, values: Sequence[str]) -> bool:
+def label_holds(value: str | None, operator: str, values: Collection[str]) -> bool:
     """Whether a label's value (None: there is no such label) meets a requirement, as in a Pod's node affinity."""
     match operator:
         case "In":
@@ -248,7 +248,7 @@ def label_holds(value: str | None, operator: str, values: Sequence[str]) -> bool
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            numbers = [int(text) for text in (value or "", *values[:1]) if _NUMBER.fullmatch(text)]
+            numbers = [int(text) for text in (value or "", *values) if _NUMBER.fullmatch(text)]
             return len(numbers) == 2 and (numbers[0] > numbers[1] if operator == "Gt" else numbers[0] < numbers[1])
     return False
 

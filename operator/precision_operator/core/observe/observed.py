@@ -412,7 +412,7 @@ class Yield:
     """namespace/name."""
     pod_uid: str
     owner: str
-    """UID of the pod's controller; its own where it has none."""
+    """A digest of the pod's namespace and its controller's UID; its own where it has none."""
     priority: int
     at: datetime
     released: datetime | None = None

@@ -140,8 +140,8 @@ def waiting_jobs(observed: Observed) -> dict[str, JobView]:
 def time_in_vain(before: Mapping[str, Vain], waited: Mapping[str, JobView], seen: Observed) -> dict[str, Vain]:
     """What namespaces have had in vain by now, by their name; `waited` are the Jobs that waited at the look before.
 
-    A pod that is bound leaves the first minute of earlier turns; where it took longer than that, it does on all nodes.
-    What a queue has held says nothing of the node either.
+    A pod that is bound gives none of it back: a tenant can have one bound at will, on its own node. Where that took
+    longer than a minute, it does on all nodes. What a queue has held says nothing of the node either.
     """
     ages = {name: abs(seen.now - row.ended) for name, row in before.items()}
     vain = {name: row for name, row in before.items() if ages[name] < KEPT * (1 if row.spent >= _MOST else 2)}
@@ -150,9 +150,8 @@ def time_in_vain(before: Mapping[str, Vain], waited: Mapping[str, JobView], seen
     for uid, job in waited.items():
         row, node = vain.get(job.namespace, Vain(timedelta(), job.created, job.created)), job.node_name
         if uid in bound and job.namespace in vain:
-            spent = min(row.spent, YOUNG) if job.created >= row.ended else row.spent
             last = row.ended if seen.now - job.created > YOUNG else None
-            vain[job.namespace] = row._replace(spent=spent, nodes={**row.nodes, "": last, node: last})
+            vain[job.namespace] = row._replace(nodes={**row.nodes, "": last, node: last})
         elif uid not in bound and uid not in waiting:
             begin, end = max(row.until, job.created), job.created + turn_on(node, before.get(job.namespace))[0]
             until = max(begin, end if uid in there else min(end, seen.now))

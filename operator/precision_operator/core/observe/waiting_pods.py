@@ -4,9 +4,10 @@ The scheduler preempts no pod that holds a claim, so whoever waits for the GPUs 
 What is read here decides whether an agent's end could help such a pod. Objects may hold anything: nothing here raises.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 from precision_api.facts.names import AGENT_APP, GPU_RESOURCE, LABEL_APP
@@ -19,6 +20,9 @@ NO_DEVICES = "cannot allocate all claims"
 OF_CLASS = "deviceclass.resource.kubernetes.io/"
 """Prefix of the extended resource that stands for a DeviceClass (KEP-5004)."""
 Rows = Sequence[Mapping[str, Any]]
+Rule = tuple[str, str, Collection[str]]
+"""Key, operator and values."""
+Term = tuple[Rule, ...]
 
 
 @dataclass(frozen=True)
@@ -29,15 +33,15 @@ class WaitingPod:
     """namespace/name."""
     uid: str
     owner: str
-    """UID of its controller; its own where it has none."""
+    """As `owner_of`."""
     priority: int
     gpus: int
     """GPUs that it asks for; 0: all of a node."""
     since: datetime
     """When it was first seen to wait for GPUs."""
     node_selector: tuple[tuple[str, str], ...] = ()
-    terms: tuple[tuple[tuple[str, str, tuple[str, ...]], ...], ...] | None = None
-    """Required node affinity: one of these must hold, each a conjunction of (key, operator, values); None: none."""
+    terms: tuple[Term, ...] | None = None
+    """Required node affinity: one of these must hold, each a conjunction of rules; None: none."""
     tolerations: tuple[tuple[str, str, str, str], ...] = ()
     """(key, operator, value, effect)."""
 
@@ -48,10 +52,11 @@ class WaitingPod:
     def may_run_on(self, facts: NodeFacts) -> bool:
         """Whether the scheduler would let it have this node if all its GPUs were free, as far as is read here."""
         hard = (taint for taint in facts.taints if taint.effect in _HARD)
+        labels = {**facts.labels, _FIELD_NAME: facts.name} if self.terms else facts.labels
         return (
             self.gpus <= facts.gpus
             and all(facts.labels.get(key) == value for key, value in self.node_selector)
-            and (self.terms is None or any(_holds(term, facts) for term in self.terms))
+            and (self.terms is None or any(_holds(term, labels) for term in self.terms))
             and all(any(taint.tolerated_by(*row) for row in self.tolerations) for taint in hard)
         )
 
@@ -103,10 +108,11 @@ def waiting_pod(raw: Mapping[str, Any], gpus: int, since: datetime) -> WaitingPo
 
 
 def owner_of(raw: Mapping[str, Any]) -> str:
-    """UID of a pod's controller; its own where it has none."""
+    """Who controls a pod, else the pod: a digest of its namespace and their UID, which no other namespace can claim."""
     meta = section(raw, "metadata")
     controllers = [row for row in entries(meta, "ownerReferences") if row.get("controller")]
-    return str((controllers[0] if controllers else meta).get("uid"))
+    of = f"{meta.get('namespace')}/{(controllers[0] if controllers else meta).get('uid')}"
+    return sha256(of.encode(errors="replace")).hexdigest()[:32]
 
 
 def scheduled_at(raw: Mapping[str, Any]) -> datetime | None:
@@ -170,7 +176,7 @@ def _count(request: Mapping[str, Any], of_gpus: Mapping[str, bool]) -> int | Non
     return count if whole and isinstance(count, int) and count > 0 else 1
 
 
-def _terms(spec: Mapping[str, Any]) -> tuple[tuple[tuple[str, str, tuple[str, ...]], ...], ...] | None:
+def _terms(spec: Mapping[str, Any]) -> tuple[Term, ...] | None:
     affinity = mapping(section(spec, "affinity").get("nodeAffinity"))
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if not isinstance(required, Mapping):
@@ -178,15 +184,14 @@ def _terms(spec: Mapping[str, Any]) -> tuple[tuple[tuple[str, str, tuple[str, ..
     return tuple(tuple(_rules(term)) for term in entries(required, "nodeSelectorTerms"))
 
 
-def _rules(term: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _rules(term: Mapping[str, Any]) -> Iterator[Rule]:
     for part in ("matchExpressions", "matchFields"):
         for row in entries(term, part):
             values = row.get("values")
             name = str(row.get("key")) if part == "matchExpressions" else _FIELD_NAME
-            yield name, str(row.get("operator")), tuple(map(str, values)) if isinstance(values, list) else ()
+            yield name, str(row.get("operator")), frozenset(map(str, values) if isinstance(values, list) else ())
 
 
-def _holds(term: tuple[tuple[str, str, tuple[str, ...]], ...], facts: NodeFacts) -> bool:
+def _holds(term: Term, labels: Mapping[str, str]) -> bool:
     """A term without any rule holds nowhere, as for the scheduler."""
-    labels = {**facts.labels, _FIELD_NAME: facts.name}
     return bool(term) and all(label_holds(labels.get(key), operator, values) for key, operator, values in term)

@@ -213,10 +213,9 @@ async def in_turns(rows: Turns[T], reads: Reads[T], wake: Callable[[], None], ke
 
 
 def slim_pod(raw: Raw) -> Raw:
-    """Of a pod what is read of those that are not ours: where it may run, what it asks for, and who controls it."""
+    """Of a pod what is read of those that are not ours: where it is, what it asks for, and who controls it."""
     meta, spec, status = (section(raw, part) for part in ("metadata", "spec", "status"))
-    placed = ("nodeName", "priority", "nodeSelector", "affinity", "tolerations")
-    wanted = (*placed, "resourceClaims", "resources", "overhead")
+    wanted = ("nodeName", "priority", "resourceClaims", "resources", "overhead")
     containers = {
         part: [{key: container.get(key) for key in ("resources", "restartPolicy")} for container in entries(spec, part)]
         for part in ("containers", "initContainers")

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain, zip_longest
 from math import inf
 from typing import Any
@@ -15,10 +15,11 @@ from precision_operator.core.attempts.yielding import PATIENCE, Fate, Holder, ad
 from precision_operator.core.observe import waiting_pods
 from precision_operator.core.observe.claims import Device, claim_names, claimed_gpus, pods_of
 from precision_operator.core.observe.observed import PodView, Raw, Yield
+from precision_operator.core.observe.raw_object import section
 from precision_operator.core.observe.tenants import ANOTHERS_POD
 from precision_operator.core.observe.views import job_uid, pod_view
 from precision_operator.shell.observing.cache import Cache
-from precision_operator.shell.observing.reader import RESOURCE_API, slim_pod
+from precision_operator.shell.observing.reader import FRESH_SECONDS, RESOURCE_API, slim_pod
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +29,8 @@ PENDING = "spec.nodeName=,status.phase=Pending"
 """Field selector of pods without a node. The API server keeps an index of spec.nodeName."""
 MOST_PODS = 256
 """A bound: of so many pods the claims are read, the first of each namespace by priority before the second ones."""
+PLACED, MOST_PLACED = ("nodeSelector", "affinity", "tolerations"), 10_000
+"""What of a pod says where it may run, and a bound: one with more characters of it is left out."""
 MOST_CLAIMS, MOST_READ = 32, 512
 """Bounds: of one pod, which is left out with more; and of what is read for the pods that wait, or for a node's."""
 
@@ -51,8 +54,9 @@ class Yields:
         self._clock = clock
         self._since: dict[str, datetime] = {}
         """When each pod was first seen to wait for GPUs, by UID."""
-        self._gpus: dict[str, int] = {}
-        """GPUs that each asks for, by UID, where none of its claims is allocated: what these ask for never changes."""
+        self._gpus: dict[str, tuple[datetime, int | None]] = {}
+        """When it was read how many GPUs each asks for, by UID: that never changes where no claim is allocated. None:
+        none, as far as claims were read; those are read again."""
         self._records: dict[str, Yield] | None = None
         """By Job UID; None until the statuses of profiles have been read."""
         self._held: dict[str, frozenset[Device]] = {}
@@ -118,20 +122,19 @@ class Yields:
             self._cache.changed.set()
 
     async def _waiting(self) -> tuple[waiting_pods.WaitingPod, ...]:
-        listed, _ = await self._cluster.list_trimmed(paths.pods(), _kept, None, PENDING, PAGE_TENANT)
-        by_priority = sorted(listed, key=lambda raw: -_priority(raw))
-        ranks = grouped((raw["metadata"].get("namespace"), raw) for raw in by_priority).values()
-        first = [raw for raw in chain.from_iterable(zip_longest(*ranks)) if raw is not None][:MOST_PODS]
+        first, _ = await self._cluster.list_trimmed(paths.pods(), _kept, None, PENDING, PAGE_TENANT, cut=_first)
         now, uids = self._clock(), [str(raw["metadata"]["uid"]) for raw in first]
         self._since = {uid: self._since.get(uid, now) for uid in uids}
-        self._gpus = {uid: gpus for uid, gpus in self._gpus.items() if uid in self._since}
+        since, rows = now - timedelta(seconds=FRESH_SECONDS), self._gpus.items()
+        self._gpus = {uid: row for uid, row in rows if uid in self._since and (row[1] is not None or row[0] > since)}
         classes: dict[str, bool | None] = {}
         self._left = MOST_READ
         for uid, raw in zip(uids, first, strict=True):
-            if uid not in self._gpus and (gpus := await self._gpus_of(raw, classes)) is not None:
-                self._gpus[uid] = gpus
-        rows = [(uid, raw) for uid, raw in zip(uids, first, strict=True) if uid in self._gpus]
-        return tuple(waiting_pods.waiting_pod(raw, self._gpus[uid], self._since[uid]) for uid, raw in rows)
+            if uid not in self._gpus:
+                row = now, await self._gpus_of(raw, classes)
+                self._gpus |= {uid: row} if self._left >= 0 else {}
+        asked = [(uid, raw, self._gpus[uid][1]) for uid, raw in zip(uids, first, strict=True) if uid in self._gpus]
+        return tuple(waiting_pods.waiting_pod(raw, n, self._since[uid]) for uid, raw, n in asked if n is not None)
 
     async def _gpus_of(self, raw: Raw, classes: dict[str, bool | None]) -> int | None:
         """GPUs that a pod waits for; 0: all of a node; None: none, or its claims can't be read.
@@ -226,9 +229,15 @@ def _of_others(raw: dict[str, Any]) -> tuple[Raw, datetime] | None:
 
 def _kept(raw: dict[str, Any]) -> Raw | None:
     """A pod that agents may help: the others are dropped as they come."""
-    return slim_pod(raw) if waiting_pods.could_be_helped(raw) and len(claim_names(raw)) <= MOST_CLAIMS else None
+    placed = {key: raw["spec"][key] for key in PLACED if key in section(raw, "spec")}
+    if not waiting_pods.could_be_helped(raw) or len(claim_names(raw)) > MOST_CLAIMS or len(repr(placed)) > MOST_PLACED:
+        return None
+    slim = slim_pod(raw)
+    return {**slim, "spec": slim["spec"] | placed}
 
 
-def _priority(raw: Raw) -> int:
-    value = raw["spec"].get("priority")
-    return value if isinstance(value, int) else 0
+def _first(pods: list[Raw]) -> list[Raw]:
+    """As many as count."""
+    by_priority = sorted(pods, key=lambda raw: -(raw["spec"].get("priority") or 0))
+    ranks = grouped((raw["metadata"].get("namespace"), raw) for raw in by_priority).values()
+    return [raw for raw in chain.from_iterable(zip_longest(*ranks)) if raw is not None][:MOST_PODS]
