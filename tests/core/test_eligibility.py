@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.kinds.profile import Target, Toleration
+from precision_api.kinds.profile import MatchExpression, Target, Toleration
 from precision_operator.cluster import paths
 from precision_operator.core.eligibility.checks import decide, matches, mismatch
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
@@ -357,6 +357,23 @@ def test_expressions_mean_what_they_mean_in_node_affinity(
         assert matches(target, facts_with(**({} if label is None else {"rack": label}))), label
     for label in others:
         assert not matches(target, facts_with(**({} if label is None else {"rack": label}))), label
+
+
+class Compared(str):
+    times = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return str.__eq__(self, other)
+
+
+def test_a_label_and_a_name_are_looked_up_and_not_compared_with_each_value() -> None:
+    values = tuple(Compared(number) for number in range(256))
+    rule = MatchExpression.model_construct(key="rack", operator="NotIn", values=values)
+    target = Target.model_construct(match_expressions=(rule,), node_names=(*values, "n1"))
+    assert all(matches(target, facts_with(rack="r7")) for _ in range(2))
+    assert Compared.times < 9
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from precision_operator.core.attempts.yielding import (
     PATIENCE,
     REST,
     Fate,
-    Holder,
     advanced,
     begun,
     fate_of_pending,
@@ -171,9 +170,9 @@ def test_who_got_the_gpus_of_an_agent_decides_what_its_end_came_to() -> None:
     one = record(waiting("a", owner="o"))
     before, after = one.at - timedelta(seconds=2), one.at.replace(microsecond=0)
     assert fate_of_pending(one, []) == "pending"
-    assert fate_of_pending(one, [Holder("o", before), Holder("p", before)]) == "pending", "they had GPUs all along"
-    assert fate_of_pending(one, [Holder("p", after)]) == "taken"
-    assert fate_of_pending(one, [Holder("p", after), Holder("o", after)]) == "bound"
+    assert fate_of_pending(one, [("o", before), ("p", before)]) == "pending", "they had GPUs all along"
+    assert fate_of_pending(one, [("p", after)]) == "taken"
+    assert fate_of_pending(one, [("p", after), ("o", after)]) == "bound"
 
 
 def test_the_gpus_are_kept_for_the_pod_until_its_fate_is_known() -> None:
@@ -310,7 +309,7 @@ class Cluster:
         if one.pod_uid in self.placed:
             return "bound"
         held = self.holds.get(one.node)
-        return fate_of_pending(one, [Holder(held[0].owner, self.placed[held[0].name])] if held else [])
+        return fate_of_pending(one, [(held[0].owner, self.placed[held[0].name])] if held else [])
 
     def _waiting(self, one: Request) -> WaitingPod:
         terms = ((("metadata.name", "In", one.nodes),),)

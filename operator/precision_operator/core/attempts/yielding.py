@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from precision_operator.core.attempts.actions import GiveWay
 from precision_operator.core.attempts.attempt import Attempt
 from precision_operator.core.attempts.node_state import recorded
-from precision_operator.core.observe.observed import JobView, Observed, PodView, Yield
+from precision_operator.core.observe.observed import JobView, Observed, PodView, Yield, YieldOutcome
 from precision_operator.core.observe.tenants import ANOTHERS_POD, shown_pod, words
 from precision_operator.core.observe.waiting_pods import WaitingPod
 from precision_operator.core.reasons import said
@@ -30,17 +30,18 @@ REST = timedelta(hours=1)
 """How long a pod that was not helped ends no other agent."""
 MOST_IN_VAIN = 3
 """Agents of that time that were ended for pods of one namespace which did not get their GPUs; then none is for it."""
+_ENDS: Mapping[YieldOutcome, str] = {
+    "Waiting": "and its GPUs are kept for it",
+    "Helped": "which was scheduled then, or another pod of its owner",
+    "Taken": "which still waits: a pod of another owner got the GPUs",
+    "Gone": "which is gone",
+    "NotHelped": "and that did not help: it still waits. For 60 minutes no agent is ended for it. Its events say what "
+    "else it waits for",
+}
 Fate = Literal["pending", "taken", "bound", "gone"]
 """Of a pod that an agent was ended for; `taken`: it waits, and a pod of another owner has the agent's GPUs."""
-
-
-class Holder(NamedTuple):
-    """A pod that holds claimed GPUs of a node."""
-
-    owner: str
-    """As a Yield's."""
-    scheduled_at: datetime
-    """To the second."""
+Holder = tuple[str, datetime]
+"""Owner of a pod that holds claimed GPUs of a node, as a Yield's, and when it was scheduled, to the second."""
 
 
 def give_way(observed: Observed, attempts: Sequence[Attempt], ending: Collection[str]) -> Iterator[GiveWay]:
@@ -88,7 +89,7 @@ def fate_of_pending(record: Yield, holders: Sequence[Holder]) -> Fate:
 
     Of a Job's pods the scheduler takes the first in its own queue: each is as good as the one that was recorded.
     """
-    owners = {holder.owner for holder in holders if holder.scheduled_at >= record.at.replace(microsecond=0)}
+    owners = {owner for owner, at in holders if at >= record.at.replace(microsecond=0)}
     return "bound" if record.owner in owners else "taken" if owners else "pending"
 
 
@@ -125,21 +126,7 @@ def _moved(record: Yield, fate: Fate | None, agent_is_there: bool, now: datetime
 
 def told(record: Yield) -> str:
     """What came of an agent's end for a pod, in words."""
-    said = f"its agent was ended for {words(record.pod)} (priority {record.priority})"
-    match record.outcome:
-        case "Waiting":
-            return f"{said}, and its GPUs are kept for it"
-        case "Helped":
-            return f"{said}, which was scheduled then, or another pod of its owner"
-        case "Taken":
-            return f"{said}, which still waits: a pod of another owner got the GPUs"
-        case "Gone":
-            return f"{said}, which is gone"
-    minutes = int(REST.total_seconds()) // 60
-    return (
-        f"{said}, and that did not help: it still waits. For {minutes} minutes no agent is ended for it. "
-        "Its events say what else it waits for"
-    )
+    return f"its agent was ended for {words(record.pod)} (priority {record.priority}), {_ENDS[record.outcome]}"
 
 
 def _holds_gpus(attempt: Attempt) -> bool:

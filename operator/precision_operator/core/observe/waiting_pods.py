@@ -4,7 +4,7 @@ The scheduler preempts no pod that holds a claim, so whoever waits for the GPUs 
 What is read here decides whether an agent's end could help such a pod. Objects may hold anything: nothing here raises.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -42,7 +42,7 @@ class WaitingPod:
     node_selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[Term, ...] | None = None
     """Required node affinity: one of these must hold, each a conjunction of rules; None: none."""
-    tolerations: tuple[tuple[str, str, str, str], ...] = ()
+    tolerations: tuple[tuple[str, ...], ...] = ()
     """(key, operator, value, effect)."""
 
     @property
@@ -63,6 +63,7 @@ class WaitingPod:
 
 _HARD = ("NoSchedule", "NoExecute")
 _FIELD_NAME = "metadata.name"
+_TOLERATION = (("key", ""), ("operator", "Equal"), ("value", ""), ("effect", ""))
 
 
 def could_be_helped(raw: Mapping[str, Any]) -> bool:
@@ -72,11 +73,9 @@ def could_be_helped(raw: Mapping[str, Any]) -> bool:
     nobody (`preemptionPolicy: Never`); nor one of our agents.
     """
     meta, spec, status = (section(raw, part) for part in ("metadata", "spec", "status"))
-    if meta.get("deletionTimestamp") or spec.get("nodeName") or spec.get("schedulingGates"):
-        return False
-    if status.get("nominatedNodeName") or spec.get("preemptionPolicy") == "Never":
-        return False
-    if section(meta, "labels").get(LABEL_APP) == AGENT_APP:
+    is_held = meta.get("deletionTimestamp") or spec.get("schedulingGates") or spec.get("preemptionPolicy") == "Never"
+    has_node = spec.get("nodeName") or status.get("nominatedNodeName")
+    if is_held or has_node or section(meta, "labels").get(LABEL_APP) == AGENT_APP:
         return False
     condition = condition_of(status, "PodScheduled")
     return condition.get("status") == "False" and NO_DEVICES in str(condition.get("message"))
@@ -95,15 +94,7 @@ def waiting_pod(raw: Mapping[str, Any], gpus: int, since: datetime) -> WaitingPo
         since=since,
         node_selector=tuple(sorted((str(k), str(v)) for k, v in section(spec, "nodeSelector").items())),
         terms=_terms(spec),
-        tolerations=tuple(
-            (
-                str(r.get("key") or ""),
-                str(r.get("operator") or "Equal"),
-                str(r.get("value") or ""),
-                str(r.get("effect") or ""),
-            )
-            for r in entries(spec, "tolerations")
-        ),
+        tolerations=tuple(tuple(str(r.get(k) or v) for k, v in _TOLERATION) for r in entries(spec, "tolerations")),
     )
 
 
@@ -136,11 +127,14 @@ def gpus_of_claim(claim: Mapping[str, Any], of_gpus: Mapping[str, bool]) -> int 
     `of_gpus` holds, by name, the DeviceClasses whose devices are GPUs: True for whole ones, False for MIG slices, which
     count as one GPU together. Of alternatives (firstAvailable) the smallest counts.
     """
-    asked = [_asked(row, of_gpus) for row in entries(mapping(section(claim, "spec").get("devices")), "requests")]
+    rows = entries(mapping(section(claim, "spec").get("devices")), "requests")
+    return total(_asked(row, of_gpus) for row in rows)
+
+
+def total(asked: Iterable[int | None]) -> int | None:
+    """GPUs in all; 0: all of a node; None: none."""
     numbers = [number for number in asked if number is not None]
-    if not numbers:
-        return None
-    return 0 if 0 in numbers else sum(numbers)
+    return None if not numbers else 0 if 0 in numbers else sum(numbers)
 
 
 def classes_of(claim: Mapping[str, Any]) -> frozenset[str]:

@@ -152,8 +152,7 @@ class Yields:
                 classes[wanted] = waiting_pods.class_of_gpus(device_class) if device_class is not None else None
             of_gpus = {wanted: whole for wanted, whole in classes.items() if whole is not None}
             asked.append(waiting_pods.gpus_of_claim(claim, of_gpus))
-        numbers = [number for number in asked if number is not None]
-        return None if not numbers else 0 if 0 in numbers else sum(numbers)
+        return waiting_pods.total(asked)
 
     async def _get(self, kind: str, name: str, namespace: str | None = None) -> Raw | None:
         """The object; None where it is gone or may not be read."""
@@ -218,7 +217,7 @@ class Yields:
         self._left = MOST_READ
         for raw, at in listed:
             if await self._is_helped(raw, record):
-                yield Holder(waiting_pods.owner_of(raw), at)
+                yield waiting_pods.owner_of(raw), at
 
 
 def _of_others(raw: dict[str, Any]) -> tuple[Raw, datetime] | None:
