@@ -158,7 +158,7 @@ def test_a_figure_that_is_not_valid_or_damaged_is_absent_and_no_best() -> None:
     assert not told.keys() & {"watts", "tokensPerJoule", "speedup", "powerScope"}
     assert told["powerInvalid"] == ["CounterStuck"]
     assert written.tokens_per_joule is None
-    assert read("n1", "GB200", ReportStatus()).best is None
+    assert read("n1", "GB200", ReportStatus()).marks.best is None
 
 
 def test_a_good_result_is_read_whole_and_without_its_own_log_the_summary_stands_alone() -> None:
@@ -269,15 +269,15 @@ def test_an_assumed_precision_is_usable_only_where_nothing_ran(provenance: str, 
 @pytest.mark.parametrize(("verdict", "best"), VERDICTS)
 def test_a_recipe_whose_precision_is_not_proved_is_never_the_best(verdict: str, best: str) -> None:
     results = [recipe_row("bf16"), recipe_row("mxfp8", 1.4, verdict=verdict)]
-    found = read("n1", "GB200", ReportStatus.model_validate({"results": results})).best
-    assert found.recipe == best
+    found = read("n1", "GB200", ReportStatus.model_validate({"results": results})).marks.best
+    assert found == best
 
 
 @pytest.mark.parametrize("loss", ["not_learning", "diverging", "diverged"])
 def test_a_recipe_that_does_not_learn_is_never_the_best(loss: str) -> None:
     results = [recipe_row("bf16"), recipe_row("mxfp8", 1.4, lossVerdict=loss)]
-    found = read("n1", "GB200", ReportStatus.model_validate({"results": results})).best
-    assert found.recipe == "bf16"
+    found = read("n1", "GB200", ReportStatus.model_validate({"results": results})).marks.best
+    assert found == "bf16"
 
 
 PROBLEM = NoResult(Said("AgentCrashed", words="It crashed."))

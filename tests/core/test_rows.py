@@ -7,7 +7,7 @@ import pytest
 from precision_api.exchange.message import RecipeSummary
 from precision_api.exchange.result import Interval
 from precision_api.kinds.report import RecipeReport
-from precision_operator.core.results.reading import other_figure, read_rows
+from precision_operator.core.results.reading import read_rows
 from precision_operator.core.results.rows import FIELDS, recipe_report
 from tests.support.report_objects import recipe_row
 
@@ -42,11 +42,9 @@ GIVEN: dict[str, Any] = {
 """A value for each field of the agent's summary, other than its default."""
 
 
-def test_the_table_names_each_field_the_first_row_counts_and_other_figures_are_none() -> None:
+def test_the_table_names_each_field_and_the_first_row_counts() -> None:
     assert set(FIELDS) == set(RecipeReport.model_fields)
     assert {source for source, _ in FIELDS.values()} == set(RecipeSummary.model_fields) == set(GIVEN)
-    with pytest.raises(ValueError):
-        other_figure("tokens_per_second_error")
     twice = [RecipeReport.model_validate(recipe_row("mxfp8", speedup)) for speedup in (1.3, 1.5)]
     assert read_rows(twice, "bf16")["mxfp8"].speedup == 1.3
 
@@ -63,4 +61,4 @@ def test_each_field_of_the_summary_reaches_the_report_and_its_readers(name: str)
 @pytest.mark.parametrize("name", ["quantization_tax", "model_memory_bytes"])
 def test_a_figure_that_no_rule_bears_on_is_read_by_the_reports_name(name: str) -> None:
     (row,) = read_rows([recipe_report(RecipeSummary.model_validate(BARE | {name: GIVEN[name]}))], "bf16").values()
-    assert other_figure(name)(row) == GIVEN[name]
+    assert getattr(row, name) == GIVEN[name]

@@ -228,7 +228,7 @@ def test_two_nodes_have_no_distribution_and_throttled_or_outdated_ones_no_figure
     assert "nodes-NVIDIA-GB200" not in [each.key for each in figures(fleet_page(nodes=fleet(8)[:2]))]
     nodes = fleet(8)
     with_all = figure(Given("x", MADE_AT, nodes), "speedup")
-    hot = [node for node in nodes if node.throttled]
+    hot = [node for node in nodes if node.marks.throttled]
     assert len(hot) == len([node for node in nodes if node.stale]) == 1
     row = next(row for row in with_all.rows if row[1] == "mxfp8")
     assert row[with_all.head.index("nodes")] == "6"
@@ -365,5 +365,5 @@ def test_a_fleet_of_ten_thousand_has_a_page_that_can_be_mailed() -> None:
     text = page(given)
     assert len(text) < 1_000_000
     assert "<th>TFLOP/s per GPU</th><th>tokens/J</th>" in text.replace(' scope="col"', "")
-    assert f"<td>{three_digits(few[0].best.teraflops_per_gpu)}</td>" in text
+    assert f"<td>{three_digits(few[0].rows[few[0].marks.best].teraflops_per_gpu)}</td>" in text
     assert f"the first {NODES_LISTED}; kubectl precision nodes lists {10_000 - NODES_LISTED} more" in text

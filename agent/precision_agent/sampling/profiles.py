@@ -131,7 +131,7 @@ class _Profiling:
             if failure:
                 return replace(profiles, failure=not_profiled(failure) if failure.reason in STOPPED else failure)
             mhz = self._clocks(answers)
-            fits = _fits(wanted.mhz, mhz)
+            fits = all(name in mhz and abs(mhz[name] / of - 1) <= CLOCK_TOLERANCE for name, of in wanted.mhz.items())
             lost += 0.0 if fits else spent
             if not profiling:
                 continue
@@ -161,10 +161,6 @@ class _Profiling:
             if answer.start < answer.end:
                 clocks |= clocks_of(recordings, [name], [Window(answer.start, answer.end)])
         return clocks
-
-
-def _fits(wanted: Mapping[str, float], mhz: Mapping[str, float]) -> bool:
-    return all(name in mhz and abs(mhz[name] / expected - 1) <= CLOCK_TOLERANCE for name, expected in wanted.items())
 
 
 def _mean(mhz: Mapping[str, float]) -> float | None:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -115,15 +116,12 @@ def _short(text: str) -> str:
     return words if len(words) <= SHOWN else words[: words.rindex(" ", 0, SHOWN)] + " ..."
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
-
-
 def main() -> int:
     """Prints the table, and on stderr what follows from it."""
     tools = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(sys.executable).parent
     govulncheck = binaries(["govulncheck"])["govulncheck"]
-    findings = list(audited([str(tools / "pip-audit")], govulncheck, _run))
+    run = partial(subprocess.run, capture_output=True, text=True, check=False, timeout=SECONDS)
+    findings = list(audited([str(tools / "pip-audit")], govulncheck, run))
     code, words = verdict(findings)
     print(table(findings))
     print(words, file=sys.stderr)

@@ -54,9 +54,8 @@ def figures_view(raw: Raw) -> ReportView | None:
     if view is None or view.status is None:
         return view
     reading, status = reading_of(view), view.status.model_copy(update={"results": (), "history": ()})
-    rows = {name: row._replace(others=()) for name, row in reading.rows.items()}
     slim = replace(view, status=status)
-    vars(slim)["reading"] = replace(reading, rows=rows)  # as a cached property keeps what was worked out
+    vars(slim)["reading"] = reading  # as a cached property keeps what was worked out
     return slim
 
 

@@ -1,7 +1,6 @@
 """HTTP of operator and exporter. Whoever reaches a port may connect: connections are bounded in number and time."""
 
 import asyncio
-import logging
 import random
 import socket
 import sys
@@ -99,7 +98,8 @@ async def serving(
             loop.call_later(response_seconds, _end, request.transport)
             end_slow(request.transport, 0)
 
-    server_logger.addFilter(_is_ours)
+    # An error that is a client's would fill the log.
+    server_logger.addFilter(lambda row: not (row.exc_info and isinstance(row.exc_info[1], HttpProcessingError)))
     app.on_response_prepare.append(end_connection)
     runner = web.AppRunner(
         app,
@@ -136,8 +136,3 @@ def _end(transport: asyncio.Transport) -> None:
     """One that was closed with bytes to send, and has sent them, can't be aborted: asyncio would log an error."""
     if transport.get_extra_info("socket").fileno() >= 0:
         transport.abort()
-
-
-def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether an error is not a client's: these would fill the log."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))

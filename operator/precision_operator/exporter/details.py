@@ -52,7 +52,7 @@ def sample(results: Iterable[Reading], most: int) -> tuple[Reading, ...]:
     groups = grouped(
         ((result.namespace, result.profile, result.pool, result.workload), result)
         for result in results
-        if result.run is not None and result.run.detail and result.holds and not result.throttled
+        if result.run is not None and result.run.detail and result.holds and not result.marks.throttled
     )
     return tuple(time for group in groups.values() for time in sorted(group, key=_place)[:most])
 

@@ -74,7 +74,7 @@ def report_entry(raw: Raw, workload: str, selection: Selection) -> Entry:
         result = read_report(raw, workload)
         if result is None:
             return _identity(raw, workload, key=key, owner=of)
-        return _identity(raw, workload, key=key, owner=of, result=result, **_shown(NODE_FAMILIES, result, selection))
+        return _identity(raw, workload, key=key, owner=of, result=result, **_rendered(result, selection))
     except ValueError as error:
         return _identity(raw, workload, key=key, owner=of, problem=_one_line(error))
 
@@ -85,7 +85,7 @@ def renamed(entry: Entry, workload: str, selection: Selection) -> Entry:
     result = entry.result and named(entry.result, workload)
     if result is None or result is entry.result:
         return entry
-    return replace(entry, result=result, stamp=_next_stamp(), **_shown(NODE_FAMILIES, result, selection))
+    return replace(entry, result=result, stamp=_next_stamp(), **_rendered(result, selection))
 
 
 def profile_entry(raw: Raw, selection: Selection) -> Entry:
@@ -154,6 +154,10 @@ def _identity(raw: Raw, workload: str, **fields: Any) -> Entry:
 def _shown(families: Sequence[Family[Subject]], subject: Subject, selection: Selection) -> dict[str, Any]:
     lines = tuple([family.render(subject) if selection.shows(family) else b"" for family in families])
     return {"lines": lines, "shown": True, "series": count_lines(lines), "size": sum(map(len, lines))}
+
+
+def _rendered(result: Reading, selection: Selection) -> dict[str, Any]:
+    return _shown(NODE_FAMILIES, replace(result, rows={**result.rows}), selection)  # each family goes through all rows
 
 
 def count_lines(lines: Iterable[bytes]) -> int:

@@ -52,7 +52,7 @@ def _nodes(facts: Given) -> str:
 
 
 def _node_row(node: Reading) -> tuple[str, ...]:
-    best = node.best
+    best = node.rows[node.marks.best] if node.marks.best else None
     return (
         node.node,
         node.pool,

@@ -127,8 +127,8 @@ def _odd(facts: Given) -> Iterator[Notice]:
         "warning",
         {
             "Slow against their pool:": [node.node for node in facts.judged if node.slow],
-            "Throttled by heat or the power brake:": [node.node for node in nodes if node.throttled],
-            "A recipe silently fell back to another precision on": [node.node for node in nodes if node.fallen_back],
+            "Throttled by heat or the power brake:": [node.node for node in nodes if node.marks.throttled],
+            "A recipe silently fell back to another precision on": [n.node for n in nodes if n.marks.fallen_back],
             f"Out of date ({', '.join(reasons)}):": [node.node for node in nodes if node.stale],
         },
     )
@@ -136,11 +136,11 @@ def _odd(facts: Given) -> Iterator[Notice]:
 
 def _rest(facts: Given) -> Iterator[Notice]:
     """What the page is without."""
-    nodes = facts.nodes
+    nodes, invalid = facts.nodes, [node.node for node in facts.nodes if node.marks.power_invalid]
     yield from _about(
         "note",
         {
-            "Without a valid power reading, so without energy figures:": [n.node for n in nodes if n.power_invalid],
+            "Without a valid power reading, so without energy figures:": invalid,
             "Ended early, with the figures that were complete:": [n.node for n in nodes if n.run and n.run.partial],
         },
     )

@@ -17,10 +17,8 @@ from precision_operator.monitoring.dashboards.panel import (
     UNITS,
     Colour,
     Dashboard,
-    GridPosition,
     Mark,
     Panel,
-    SeriesColour,
     Step,
     TableColumn,
     Variable,
@@ -81,7 +79,7 @@ def resource(dashboard: Dashboard, values: Mapping[str, Sequence[str]] = Mapping
         for panel, place in flow(drawn, 0):
             name = f"panel-{len(panels) + 1}"
             panels[name] = _panel(panel)
-            items.append(_item(place, name))
+            items.append(asdict(place) | {"content": {"$ref": f"#/spec/panels/{name}"}})
         if bottom(drawn, 0):
             layouts.append({"kind": "Grid", "spec": {"display": {"title": row.title}, "items": items}})
     return {
@@ -138,10 +136,6 @@ def _with_names(panel: Panel) -> Panel:
     return replace(panel, kind="table", columns=(name, value), size=(panel.size[0], max(panel.size[1], _TABLE_HEIGHT)))
 
 
-def _item(place: GridPosition, name: str) -> dict[str, Any]:
-    return {**asdict(place), "content": {"$ref": f"#/spec/panels/{name}"}}
-
-
 def _panel(panel: Panel) -> dict[str, Any]:
     suffix = UNITS[panel.unit].suffix if panel.kind != "table" else ""
     name = f"{panel.title} ({suffix})" if suffix else panel.title
@@ -161,16 +155,12 @@ _PLUGINS = {"stat": "StatChart", "timeseries": "TimeSeriesChart", "table": "Tabl
 def _queries(panel: Panel) -> list[dict[str, Any]]:
     if panel.kind == "bars":
         return [_bars(panel)]
-    if panel.colours:
-        return [_asked(_only(query.expr, line), query.legend) for query in panel.queries for line in panel.colours]
+    if panel.colours:  # a query for the series of one label's value: Perses colours by query
+        only = '({0}) and on ({1.label}) label_replace(vector(1), "{1.label}", "{1.value}", "", "")'.format
+        return [_asked(only(query.expr, line), query.legend) for query in panel.queries for line in panel.colours]
     if panel.kind == "table":
         return [_asked(_rounded(panel, number), "") for number in range(len(panel.queries))]
     return [_asked(query.expr, query.legend) for query in panel.queries]
-
-
-def _only(expr: str, line: SeriesColour) -> str:
-    """The series of one label's value: Perses colours by query."""
-    return f'({expr}) and on ({line.label}) label_replace(vector(1), "{line.label}", "{line.value}", "", "")'
 
 
 def _bars(panel: Panel) -> dict[str, Any]:

@@ -175,7 +175,8 @@ def rows(fleet: Results, only: str | None) -> list[dict[str, Any]]:
 def row(report: ReportView, judged: Judged | None) -> dict[str, Any]:
     """A node for programs: numbers are numbers, absent is null."""
     reading = reading_of(report)
-    return as_row(COLUMNS, _NodeResult(report, report.status or ReportStatus(), reading, judged, reading.best))
+    best = reading.rows[reading.marks.best] if reading.marks.best else None
+    return as_row(COLUMNS, _NodeResult(report, report.status or ReportStatus(), reading, judged, best))
 
 
 def _flags(node: "_NodeResult") -> list[str]:
@@ -183,10 +184,10 @@ def _flags(node: "_NodeResult") -> list[str]:
     losses = sorted({row.loss_verdict.replace("_", " ") for row in reading.rows.values() if not row.learns})
     flags = (
         ("slow", node.judged is not None and node.judged.slow),
-        ("throttled", reading.throttled),
-        ("fallback", reading.fallen_back),
+        ("throttled", reading.marks.throttled),
+        ("fallback", reading.marks.fallen_back),
         *((loss, True) for loss in losses),
-        ("no power", reading.power_invalid),
+        ("no power", reading.marks.power_invalid),
         ("partial", run is not None and run.partial),
         ("no detail", run is not None and run.detail_problem),
     )

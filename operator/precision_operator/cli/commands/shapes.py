@@ -185,11 +185,6 @@ def _room(resolved: ResolvedWorkload) -> list[dict[str, Any]]:
     return rows
 
 
-def _share(row: Mapping[str, Any], document: Mapping[str, Any]) -> float:
-    """A GEMM's share of all FLOPs of the step's GEMMs."""
-    return float(row["flops"] * row["count"] / sum(gemm["flops"] * gemm["count"] for gemm in document["gemms"]))
-
-
 def _problems(gemms: Iterable[Gemm]) -> list[dict[str, str]]:
     rows = tuple(gemms)
     return [
@@ -270,7 +265,9 @@ def _room_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _table(resolved: ResolvedWorkload, answer: dict[str, Any], wide: bool) -> str:
-    gemms = [{**row, "share": f"{_share(row, answer):.1%}"} for row in answer["gemms"]] if wide else answer["gemms"]
+    flops = [row["flops"] * row["count"] for row in answer["gemms"]]
+    shares = ({"share": f"{part / sum(flops):.1%}"} for part in flops)
+    gemms = [row | share for row, share in zip(answer["gemms"], shares, strict=True)] if wide else answer["gemms"]
     lines = [as_columns(gemms), "", f"workload          {resolved.name} ({resolved.hash})"]
     if resolved.parameters is not None and resolved.formula is not None:
         lines += [

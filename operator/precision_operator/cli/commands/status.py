@@ -129,13 +129,13 @@ def _count(name: str, wide: bool = False) -> Column[OutputRow]:
     return Column(header=name, cell=lambda row: row["nodes"].get(name, 0), wide=wide)
 
 
-def _phase(row: OutputRow) -> str:
-    return str(row["phase"]) if row["judged"] or row["phase"] == UNSEEN else f"{row['phase']}?"
-
-
 COLUMNS: Columns[OutputRow] = (
     *(Column(name, header=name) for name in ("namespace", "profile")),
-    Column("phase", header="phase", cell=_phase),
+    Column(
+        "phase",
+        header="phase",
+        cell=lambda row: f"{row['phase']}{'' if row['judged'] or row['phase'] == UNSEEN else '?'}",
+    ),
     Column("progress", header="nodes"),
     Column("nodes"),
     *(_count(name) for name in ("failed", "slow", "accepted")),

@@ -52,7 +52,7 @@ AGAIN, BEING_MEASURED_AGAIN, QUARANTINED = "to be measured again", "being measur
 """Marks of a node: it rests since its last runs all failed, also where the run that did so is still the newest."""
 
 
-@dataclass
+@dataclass(slots=True)
 class NodeState(Reasoned):
     """Where one matched node stands in one profile, and why. Never changed, as `Said`."""
 

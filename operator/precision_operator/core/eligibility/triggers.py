@@ -34,7 +34,7 @@ class RunInputs:
     """What a run that begins now is begun for."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CurrentRun:
     """The run that the node is, or should be, in."""
 

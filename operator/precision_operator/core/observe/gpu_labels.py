@@ -81,7 +81,7 @@ def mig(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> str | None
         if is_mig_name(labels.get(key, "")):
             return f"label {key}={labels[key]}"
     for key, value in labels.items():
-        if re.fullmatch(r"nvidia\.com/mig-.+\.count", key) and whole_number(value):
+        if key.startswith("nvidia.com/mig-") and key.endswith(".count") and whole_number(value):
             return f"label {key}={value}"
     config = labels.get("nvidia.com/mig.config", "").strip()
     if config not in _MIG_OFF and labels.get("nvidia.com/mig.capable") != "false":
@@ -137,7 +137,7 @@ def evidence(
     for key in PRODUCT_LABELS:
         if labels.get(key, "").strip():
             return f"label {key}={labels[key]}"
-    pci = [key for key, value in labels.items() if value == "true" and _PCI_NVIDIA.fullmatch(key)]
+    pci = [key for key, value in labels.items() if "10de" in key and value == "true" and _PCI_NVIDIA.fullmatch(key)]
     for key in (*_SIGNS, *pci):
         if labels.get(key, "").strip() not in ("", "false"):
             return f"label {key}={labels[key]}"

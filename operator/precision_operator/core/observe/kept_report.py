@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel
 
+from precision_api.exchange.request import Mode
 from precision_api.facts.schema import Decimal
 from precision_api.kinds import report
 from precision_api.kinds.profile import Condition
@@ -30,7 +31,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 @lru_cache(MOST_SHARED)
-def _once(make: Callable[..., Any], *values: Hashable) -> Any:
+def once(make: Callable[..., Any], *values: Hashable) -> Any:
     """What is made of these values, once for all that have the same."""
     return make(*values)
 
@@ -40,8 +41,8 @@ def _blank(model: type[BaseModel], names: _Names, values: tuple[object, ...]) ->
     return model.model_construct(**dict[str, Any](zip(names, values, strict=True)))
 
 
-def _blank_rows(rows: Iterable[tuple[tuple[object, ...], _Names, _Names]]) -> Any:
-    return tuple((_blank(RecipeReport, _WORDS, words), *names) for words, *names in rows)
+def _blank_rows(rows: Iterable[tuple[tuple[object, ...], _Names, tuple[Mode, ...]]]) -> "KeptWords":
+    return KeptWords((cast(RecipeReport, _blank(RecipeReport, _WORDS, of[0])), of[1], of[2]) for of in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,17 @@ class _Part:
         return getattr(self.common, name)
 
 
+class KeptWords(tuple[tuple[RecipeReport, _Names, tuple[Mode, ...]], ...]):
+    """Rows without their figures, with the names of these, and the modes of their GEMMs' speedups, which follow."""
+
+    __hash__ = object.__hash__  # those that are equal are the same object as a rule
+
+
 @dataclass(frozen=True, slots=True)
-class _Results:
+class KeptResults:
     """Figures by recipe."""
 
-    rows: tuple[tuple[RecipeReport, _Names, _Names], ...]
-    """Each without its figures, with the names of these, and the modes of its GEMMs' speedups, which follow them."""
+    rows: KeptWords
     figures: str
     """Those of each row in turn."""
 
@@ -111,23 +117,23 @@ def _kept(value: Any) -> Any:
     if isinstance(value, str):
         return intern(value)
     if isinstance(value, dict):
-        return _once(dict, tuple(value.items()))
+        return once(dict, tuple(value.items()))
     if isinstance(value, tuple):
         return _results(value) if value and isinstance(value[0], RecipeReport) else tuple(map(_kept, value))
     kind: Any = type(value)
     if (part := _PARTS.get(kind)) is None:
         return value
-    common = _once(_blank, kind, part.COMMON, tuple(getattr(value, name) for name in part.COMMON))
+    common = once(_blank, kind, part.COMMON, tuple(getattr(value, name) for name in part.COMMON))
     return part(common, *(_kept(getattr(value, name)) for name in part.__slots__))
 
 
-def _results(results: tuple[RecipeReport, ...]) -> _Results:
+def _results(results: tuple[RecipeReport, ...]) -> KeptResults:
     rows, figures = [], list[str]()
     for row in results:
         present = {name: value for name, value in zip(_FIGURES, _figures_of(row), strict=True) if value is not None}
         rows.append((_words_of(row), tuple(present), tuple(row.gemm_speedup)))
         figures += map(str, (*present.values(), *row.gemm_speedup.values()))
-    return _Results(_once(_blank_rows, tuple(rows)), " ".join(figures))
+    return KeptResults(once(_blank_rows, tuple(rows)), " ".join(figures))
 
 
 def whole(status: ReportStatus | None) -> ReportStatus:
@@ -138,7 +144,7 @@ def whole(status: ReportStatus | None) -> ReportStatus:
 def _whole(value: Any) -> Any:
     if isinstance(value, _Part):
         return value.common.model_copy(update={name: _whole(getattr(value, name)) for name in type(value).__slots__})
-    if isinstance(value, tuple | _Results):
+    if isinstance(value, tuple | KeptResults):
         return tuple(map(_whole, value))
     return value
 
@@ -162,5 +168,5 @@ def with_shared_field_sets(model: Model) -> Model:
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, BaseModel):
                 with_shared_field_sets(item)
-    object.__setattr__(model, "__pydantic_fields_set__", _once(set, frozenset(model.model_fields_set)))
+    object.__setattr__(model, "__pydantic_fields_set__", once(set, frozenset(model.model_fields_set)))
     return model

@@ -260,7 +260,7 @@ def same_driver(first: str, second: str) -> bool:
 
 def _texts(value: object) -> Mapping[str, str]:
     """A mapping of texts; the very same one where it is one already: a fleet's labels are not held twice."""
-    if isinstance(value, dict) and all(type(key) is str and type(item) is str for key, item in value.items()):
+    if isinstance(value, dict) and {*map(type, value), *map(type, value.values())} <= {str}:
         return value
     return {str(key): str(item) for key, item in mapping(value).items() if item is not None}
 

@@ -17,6 +17,7 @@ from precision_operator.core.observe.book import Book
 from precision_operator.core.observe.clock import parse_time, time_or_none
 from precision_operator.core.observe.configuration import AgentDefaults, FleetLimits
 from precision_operator.core.observe.device_class import USUAL, DeviceClass
+from precision_operator.core.observe.kept_report import KeptResults
 from precision_operator.core.observe.node_gate import NodeGate
 from precision_operator.core.observe.nodes import FactsOfAll, Slices, facts_of_all
 from precision_operator.core.observe.pod_requests import NOTHING, Requests
@@ -220,6 +221,8 @@ class ReportView:
     def throttled(self) -> Set[str]:
         """Recipes that were throttled."""
         results = self.status.results if self.status is not None else ()
+        if isinstance(results, KeptResults):
+            return {row.recipe for row, names, _ in results.rows if "throttled_share" in names}
         return {row.recipe for row in results if row.throttled_share is not None}
 
     @property

@@ -81,7 +81,8 @@ def job_view(raw: observed.Raw) -> observed.JobView | None:
     attempt = str(labels.get(names.LABEL_ATTEMPT, ""))
     if not _ATTEMPT.fullmatch(attempt) or not all(k in labels for k in (names.LABEL_PROFILE_UID, names.LABEL_NODE_UID)):
         return None
-    end, suspended = _ended(status), condition_of(status, "Suspended")
+    ends = (c for c in entries(status, "conditions") if c.get("status") == "True" and _finish(c))
+    end, suspended = next(ends, {}), condition_of(status, "Suspended")
     return observed.JobView(
         name=str(meta["name"]),
         namespace=str(meta["namespace"]),
@@ -142,10 +143,6 @@ def _texts(text: object, most: int) -> Mapping[str, str]:
         return {}
     texts = {str(k): str(v) for k, v in document.items()} if isinstance(document, dict) else {}
     return texts if len(texts) <= most and all(max(len(k), len(v)) <= _LENGTH for k, v in texts.items()) else {}
-
-
-def _ended(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next((c for c in entries(status, "conditions") if c.get("status") == "True" and _finish(c)), {})
 
 
 def _finish(condition: Mapping[str, Any]) -> Literal["Complete", "Failed"] | None:

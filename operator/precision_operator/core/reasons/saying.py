@@ -38,6 +38,7 @@ class Said:
 class Reasoned:
     """Something for which a reason is told."""
 
+    __slots__ = ()
     said: Said
 
     @property

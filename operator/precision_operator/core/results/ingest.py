@@ -308,7 +308,7 @@ def past_in_full(past: ReportPast, status: ReportStatus) -> ReportPast:
             "data": reading.data,
             "workload_hash": run.workload_hash if run else None,
             "stack_hash": software.stack_hash if software else None,
-            "throttled": reading.throttled or None,
+            "throttled": reading.marks.throttled or None,
             "recipe_tokens_per_second": {row.recipe: decimal(row.tokens_per_second, AS_REPORTED) for row in rows},
             "recipe_tokens_per_joule": {
                 row.recipe: decimal(row.tokens_per_joule, AS_REPORTED)

@@ -79,12 +79,15 @@ class Part(tuple[Reading, ...]):
     @cached_property
     def useful(self) -> Set[str]:
         """Nodes with a figure that may be used."""
-        return {reading.node for reading in self if reading.usable_rows}
+        return {reading.node for reading in self if reading.marks.useful}
 
     @cached_property
     def marked(self) -> Counter[str]:
         """How many readings fell back, were throttled, are made up, or come of a trial."""
-        marks = ((it.fallen_back and "fallback", it.throttled and "throttled", it.made_up and "made up") for it in self)
+        rows = ((it, it.marks) for it in self)
+        marks = (
+            (of.fallen_back and "fallback", of.throttled and "throttled", it.made_up and "made up") for it, of in rows
+        )
         counts = Counter(mark for mark in chain.from_iterable(marks) if isinstance(mark, str))
         return counts + Counter(it.data for it in self if it.data == "trial")
 
@@ -100,23 +103,23 @@ class Part(tuple[Reading, ...]):
     @cached_property
     def votes(self) -> Mapping[str, Counter[Recipe]]:
         """On how many nodes each recipe is best, by profile."""
-        rows = grouped((reading.profile, reading.best) for reading in self)
-        return {profile: Counter(row.recipe for row in best if row is not None) for profile, best in rows.items()}
+        rows = grouped((reading.profile, reading.marks.best) for reading in self)
+        return {profile: Counter(recipe for recipe in best if recipe is not None) for profile, best in rows.items()}
 
     @cached_property
     def newest(self) -> "Mapping[tuple[Recipe, int | None], Mapping[str, Reading]]":
         """The newest result of each node with a recipe, and so many last layers in BF16."""
         newest: dict[tuple[Recipe, int | None], dict[str, Reading]] = {}
         for reading in sorted(self, key=_age):
-            for row in reading.rows.values():
-                newest.setdefault((row.recipe, row.last_layers_bf16), {})[reading.node] = reading
+            for key in reading.marks.listed:
+                newest.setdefault(key, {})[reading.node] = reading
         return newest
 
     @cached_property
     def rated(self) -> "Mapping[tuple[Recipe, int | None], Mapping[str, Reading]]":
         """Of these results those with a rate."""
         return {
-            key: {node: it for node, it in newest.items() if it.rows[key[0]].synchronous_rate is not None}
+            key: {node: it for node, it in newest.items() if key[0] in it.marks.rated}
             for key, newest in self.newest.items()
         }
 

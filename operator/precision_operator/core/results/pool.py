@@ -9,9 +9,9 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from operator import attrgetter
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from precision_api.exchange.stats import percentile
 from precision_api.facts.names import grouped
@@ -81,13 +81,18 @@ def of_one_scope(rows: Sequence[T], scope_of: Callable[[T], str]) -> Sequence[T]
     return [row for row in rows if scope_of(row) == scope]
 
 
-def _voted(rows: Iterable[RecipeRow | None]) -> Recipe | None:
-    return most_voted(Counter(row.recipe for row in rows if row is not None))
+def _voted(recipes: Iterable[Recipe | None]) -> Recipe | None:
+    return most_voted(Counter(recipe for recipe in recipes if recipe is not None))
 
 
 def most_voted(votes: Counter[Recipe]) -> Recipe | None:
     """The one with the most votes, of equal ones the first by name; None without any."""
     return min(votes, key=lambda recipe: (-votes[recipe], recipe), default=None)
+
+
+def _behind(figure: PoolFigure, usable: Sequence[RecipeRow]) -> Sequence[RecipeRow]:
+    rows = [row for row in steady(usable, _SPOILED.get(figure, _THROTTLED)) if getattr(row, figure) is not None]
+    return of_one_scope(rows, attrgetter("power_scope")) if figure in ENERGY else rows
 
 
 @dataclass(frozen=True)
@@ -103,16 +108,16 @@ class Pool:
     @cached_property
     def best(self) -> Recipe | None:
         """The recipe that is fastest on most nodes; ties go to the first by name."""
-        return _voted(reading.best for reading in self.population)
+        return _voted(reading.marks.best for reading in self.population)
 
     @cached_property
     def best_by_energy(self) -> Recipe | None:
-        return _voted(reading.best_by_energy for reading in self.population)
+        return _voted(reading.marks.best_by_energy for reading in self.population)
 
     def layers_bf16(self, recipe: Recipe | None) -> int | None:
         """The last layers that stay in BF16 on the first node whose result says so: one workload has one number."""
-        rows = (reading.rows.get(recipe or "bf16") for reading in self.population)
-        return next((row.last_layers_bf16 for row in rows if row and row.last_layers_bf16 is not None), None)
+        listed = (layers for reading in self.population for name, layers in reading.marks.listed if name == recipe)
+        return next((layers for layers in listed if layers is not None), None)
 
     def usable(self, recipe: Recipe) -> list[RecipeRow]:
         """The recipe's rows whose figures may be used."""
@@ -124,39 +129,31 @@ class Pool:
 
     def rows(self, figure: PoolFigure, recipe: Recipe) -> Sequence[RecipeRow]:
         """The rows behind the figure's median."""
-        rows = [row for row in self.steady(figure, recipe) if getattr(row, figure) is not None]
-        return of_one_scope(rows, attrgetter("power_scope")) if figure in ENERGY else rows
+        return _behind(figure, self.usable(recipe))
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
         """Its figures as a profile's status shows them."""
         best = self.best
-        median, quantile = partial(self.median, recipe=best), partial(self.quantile, "tokens_per_joule", best)
+        rows = self.usable(best) if best is not None else []
+        values = {of: [float(getattr(row, of)) for row in _behind(of, rows)] for of in get_args(PoolFigure)}
         return {
             "nodes": len(self.readings),
             "best_recipe": best,
             "best_recipe_by_energy": self.best_by_energy,
             "last_layers_bf16": self.layers_bf16(best),
-            "speedup": decimal(median("speedup")),
-            "teraflops_per_gpu": decimal(median("teraflops_per_gpu")),
-            "tokens_per_second": decimal(median("tokens_per_second")),
-            "tokens_per_joule_p10": decimal(quantile(0.1)),
-            "tokens_per_joule": decimal(median("tokens_per_joule")),
-            "tokens_per_joule_p90": decimal(quantile(0.9)),
-            "watts": decimal(median("watts")),
-            "fallback_nodes": sum(bool(reading.fallen_back) for reading in self.readings),
-            "throttled_nodes": sum(reading.throttled for reading in self.readings),
+            "speedup": decimal(median(values["speedup"])),
+            "teraflops_per_gpu": decimal(median(values["teraflops_per_gpu"])),
+            "tokens_per_second": decimal(median(values["tokens_per_second"])),
+            "tokens_per_joule_p10": decimal(quantile(values["tokens_per_joule"], 0.1)),
+            "tokens_per_joule": decimal(median(values["tokens_per_joule"])),
+            "tokens_per_joule_p90": decimal(quantile(values["tokens_per_joule"], 0.9)),
+            "watts": decimal(median(values["watts"])),
+            "fallback_nodes": sum(bool(reading.marks.fallen_back) for reading in self.readings),
+            "throttled_nodes": sum(reading.marks.throttled for reading in self.readings),
             "simulated": any(reading.made_up for reading in self.readings),
         }
 
-    def values(self, figure: PoolFigure, recipe: Recipe) -> list[float]:
-        """The figure of each node behind its median."""
-        return [float(getattr(row, figure)) for row in self.rows(figure, recipe)]
-
     def median(self, figure: PoolFigure, recipe: Recipe | None) -> float | None:
         """The figure of the pool; None where no node has it."""
-        return median(self.values(figure, recipe)) if recipe is not None else None
-
-    def quantile(self, figure: PoolFigure, recipe: Recipe | None, share: float) -> float | None:
-        """A quantile of the figure over the pool's nodes; None where no node has it."""
-        return quantile(self.values(figure, recipe), share) if recipe is not None else None
+        return median(getattr(row, figure) for row in self.rows(figure, recipe)) if recipe is not None else None

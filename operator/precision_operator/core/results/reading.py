@@ -11,11 +11,12 @@
 - Provenance leaves nothing out: replayed and simulated figures are marked wherever they are shown.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from operator import attrgetter
-from typing import Literal, NamedTuple
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import attrgetter, itemgetter
+from typing import Any, Literal, NamedTuple
 
 from precision_api.exchange.message import Summary
 from precision_api.exchange.peers import PeerKey, watts_text
@@ -24,15 +25,13 @@ from precision_api.exchange.result import Availability, Difference, MeasurementR
 from precision_api.exchange.summary import USABLE
 from precision_api.facts.names import FRESH
 from precision_api.facts.recipes import Recipe, recipe_text, risk_of
-from precision_api.facts.schema import Decimal, decimal
+from precision_api.facts.schema import decimal
 from precision_api.kinds import report
 from precision_api.kinds.report import Origin, ReportRun
-from precision_operator.core.observe.kept_report import driver_of
+from precision_operator.core.observe.kept_report import KeptResults, KeptWords, driver_of, once
 
 HOLDS_UNTIL_REPLACED = frozenset({"RerunNode", "Rerun", "Scheduled", "TooOld", "VerdictOpen"})
 """Reasons for a new run that say nothing against the figures of the old one."""
-
-By = Literal["tokens_per_second", "tokens_per_joule"]
 
 
 class MedianGroup(NamedTuple):
@@ -94,8 +93,10 @@ class RecipeRow(NamedTuple):
     """Whether the profile lists it by name."""
     failure: str | None = None
     """Why it has no rate, in words."""
-    others: tuple[float | None, ...] = ()
-    """The report's other figures, which no rule bears on, in the order of OTHERS."""
+    quantization_tax: float | None = None
+    quantization_tax_most: float | None = None
+    model_memory_bytes: float | None = None
+    allocated_peak_bytes: float | None = None
 
     @property
     def usable(self) -> bool:
@@ -116,6 +117,11 @@ class RecipeRow(NamedTuple):
     def barred(self) -> bool:
         """Whether it has a known risk, and the profile does not list it by name: then nothing recommends it."""
         return not self.listed and bool(risk_of(self.recipe, self.last_layers_bf16))
+
+    @property
+    def sound(self) -> bool:
+        """Whether it may be recommended: usable, neither barred nor with unhealthy loss runs."""
+        return self.usable and self.learns and not self.barred
 
     @property
     def tokens_per_joule_text(self) -> str | None:
@@ -140,27 +146,32 @@ class RecipeRow(NamedTuple):
         return self.tokens_per_second * (self.gpu_spread or 1.0)
 
 
-_NUMBERS = (Decimal | None, int | None)
-_OF_ROWS = {"tokens_per_second_error", *RecipeRow._fields}
-OTHERS: tuple[str, ...] = tuple(
-    name
-    for name, field in report.RecipeReport.model_fields.items()
-    if field.annotation in _NUMBERS and name not in _OF_ROWS
-)
-"""Numbers of a report's row that `RecipeRow` has no field for."""
 _SPEEDUPS = ("speedup", "speedup_lower", "speedup_upper")
-_RATES = ("teraflops_per_gpu", "tokens_per_second", "tokens_per_second_error", "gpu_spread", *_SPEEDUPS)
+_OTHERS = ("quantization_tax", "quantization_tax_most", "model_memory_bytes", "allocated_peak_bytes")
+_OWN = ("teraflops_per_gpu", "tokens_per_second", "gpu_spread", "throttled_share", *_SPEEDUPS, *_OTHERS)
 _POWER = ("watts", "tokens_per_joule", "tokens_per_joule_net")
-_numbers_of = attrgetter(*_RATES, *_POWER, "throttled_share", *OTHERS)
+_STEPS = ("diverged_step", "last_layers_bf16", "listed")
+_WORDS = ("recipe", "verdict", "availability", "difference", "throttle_reason", *_STEPS)
 
 
-def other_figure(name: str) -> Callable[[RecipeRow], float | None]:
-    """Reads the figure that the report's row calls `name`; ValueError where OTHERS has none of that name."""
-    place = OTHERS.index(name)
-    return lambda row: row.others[place] if row.others else None
+class Marks(NamedTuple):
+    """What is asked of all rows of a reading: the same object for all readings that have the same."""
+
+    useful: bool
+    """Whether a figure may be used."""
+    best: Recipe | None
+    best_by_energy: Recipe | None
+    throttled: bool
+    fallen_back: tuple[Recipe, ...]
+    """Recipes that another precision took the place of."""
+    listed: tuple[tuple[Recipe, int | None], ...]
+    """Recipes, each with how many last layers stay in BF16, in the report's order."""
+    rated: frozenset[Recipe]
+    power_invalid: bool
+    """Whether any recipe lacks its energy figures since the power reading was not valid."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What one profile measured on one node: the figures as numbers, in the report's order, and what they are of."""
 
@@ -188,8 +199,24 @@ class Reading:
     profile: str = ""
     workload: str = ""
     """What its reader calls the workload; empty where it gave no name."""
+    marks: Marks = field(init=False, repr=False, compare=False)
 
-    @cached_property
+    def __post_init__(self) -> None:
+        rows = [*self.rows.values()]
+        sound = [row for row in rows if row.sound]
+        marks = once(
+            Marks,
+            any(row.usable for row in rows),
+            *(row and row.recipe for row in (_most(sound, "tokens_per_second"), _most(sound, "tokens_per_joule"))),
+            any(row.throttled for row in rows),
+            tuple(row.recipe for row in rows if row.verdict == "fallback"),
+            tuple((row.recipe, row.last_layers_bf16) for row in rows),
+            frozenset(row.recipe for row in rows if row.tokens_per_second is not None),
+            any(row.power_valid is False for row in rows),
+        )
+        object.__setattr__(self, "marks", marks)
+
+    @property
     def labels(self) -> tuple[str, str, str, str, str]:
         """What it is told apart by: namespace, profile, node, pool and workload."""
         return self.namespace, self.profile, self.node, self.pool, self.workload
@@ -199,34 +226,9 @@ class Reading:
         """Whether the figures describe the node as it is now."""
         return self.group.holds
 
-    @cached_property
+    @property
     def usable_rows(self) -> tuple[RecipeRow, ...]:
         return tuple(row for row in self.rows.values() if row.usable)
-
-    @cached_property
-    def best(self) -> RecipeRow | None:
-        """The fastest usable recipe."""
-        return best_row(self.rows.values())
-
-    @cached_property
-    def best_by_energy(self) -> RecipeRow | None:
-        """The usable recipe with the most tokens per joule."""
-        return best_row(self.rows.values(), "tokens_per_joule")
-
-    @cached_property
-    def throttled(self) -> bool:
-        """Whether any recipe was throttled: what a node is marked by."""
-        return any(row.throttled for row in self.rows.values())
-
-    @cached_property
-    def fallen_back(self) -> tuple[Recipe, ...]:
-        """Recipes that another precision took the place of."""
-        return tuple(row.recipe for row in self.rows.values() if row.verdict == "fallback")
-
-    @cached_property
-    def power_invalid(self) -> bool:
-        """Whether any recipe lacks its energy figures since the power reading was not valid."""
-        return any(row.power_valid is False for row in self.rows.values())
 
     @property
     def made_up(self) -> bool:
@@ -238,25 +240,22 @@ def read(
     node: str, pool: str, status: report.ReportStatus, namespace: str = "", profile: str = "", workload: str = ""
 ) -> Reading:
     """A report's figures; `pool` and `workload` are as the reader sees them."""
-    run, driver = status.run, driver_of(status)
+    run, driver, stale = status.run, driver_of(status), stale_reason(status)
     baseline = run.baseline if run is not None else "bf16"
     data = provenance_of(run) if run is not None else None
-    rows = read_rows(status.results, baseline)
-    if data in ("measured", "trial"):  # where something ran, nobody assumes what
-        rows |= {name: row._replace(verdict="unknown") for name, row in rows.items() if row.verdict == "assumed"}
+    failed = status.attempt is not None and status.attempt.outcome == "failed"
+    holds = run is not None and not failed and (not stale or stale in HOLDS_UNTIL_REPLACED)
+    rows, of = read_rows(status.results, baseline), (baseline, data or "")
+    assumed = [name for name, row in rows.items() if row.verdict == "assumed"] if data in ("measured", "trial") else []
+    if assumed:  # where something ran, nobody assumes what
+        rows = {**rows, **{name: rows[name]._replace(verdict="unknown") for name in assumed}}
     return Reading(
         node=node,
         pool=pool,
         rows=rows,
         peers=_peers(namespace, status, driver, data),
-        group=MedianGroup(
-            holds=_holds(status),
-            workload_hash=run.workload_hash if run is not None else "",
-            scope=run.scope if run is not None else "",
-            baseline=baseline,
-            data=data or "",
-        ),
-        stale=stale_reason(status),
+        group=once(MedianGroup, holds, *((run.workload_hash, run.scope) if run else ("", "")), *of),
+        stale=stale,
         data=data,
         finished_at=run.finished_at if run is not None else None,
         driver=driver,
@@ -272,11 +271,13 @@ def read(
     )
 
 
-def best_row(rows: Iterable[RecipeRow], by: By = "tokens_per_second") -> RecipeRow | None:
-    """The usable row with the highest figure, neither barred nor with unhealthy loss runs; None where none has it."""
-    sound = (row for row in rows if row.usable and row.learns and not row.barred)
-    measured = [row for row in sound if getattr(row, by) is not None]
-    return max(measured, key=lambda row: float(getattr(row, by)), default=None)
+def best_row(rows: Iterable[RecipeRow]) -> RecipeRow | None:
+    """The sound row with the highest rate; None where none has one."""
+    return _most((row for row in rows if row.sound), "tokens_per_second")
+
+
+def _most(rows: Iterable[RecipeRow], by: Literal["tokens_per_second", "tokens_per_joule"]) -> RecipeRow | None:
+    return max((row for row in rows if getattr(row, by) is not None), key=attrgetter(by), default=None)
 
 
 def stale_reason(status: report.ReportStatus) -> str:
@@ -284,30 +285,73 @@ def stale_reason(status: report.ReportStatus) -> str:
     return next((c.reason for c in status.conditions if c.type == FRESH and c.status == "False"), "")
 
 
-def _holds(status: report.ReportStatus) -> bool:
-    reason, attempt = stale_reason(status), status.attempt
-    if status.run is None or (reason and reason not in HOLDS_UNTIL_REPLACED):
-        return False
-    return attempt is None or attempt.outcome != "failed"
-
-
 def _peers(namespace: str, status: report.ReportStatus, driver: str | None, data: report.Origin | None) -> PeerKey:
     hardware, software, run = status.hardware, status.software, status.run
-    limit = hardware.limit_watts if hardware else None
-    return PeerKey(
+    key: PeerKey = once(
+        PeerKey,
         namespace,
-        hardware.product if hardware else "",
-        str(hardware.gpus) if hardware else "",
-        watts_text(limit),
+        *((hardware.product, str(hardware.gpus), watts_text(hardware.limit_watts)) if hardware else ("", "", "")),
         driver or "",
         (software.stack_hash if software else None) or "",
         ((run.timing if run else None) or "") if data in (None, "measured") else data,
         run.workload_hash if run else "",
     )
+    return key
 
 
-def read_rows(results: Iterable[report.RecipeReport], baseline: Recipe) -> dict[Recipe, RecipeRow]:
+_Maker = Callable[[Sequence[float]], RecipeRow]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _KeptRows(Mapping[Recipe, RecipeRow]):
+    """Rows that are made where they are asked for: one array of figures is all that is the node's own."""
+
+    makers: Mapping[Recipe, _Maker]
+    figures: Sequence[float]
+
+    def __getitem__(self, recipe: Recipe) -> RecipeRow:
+        return self.makers[recipe](self.figures)
+
+    def __iter__(self) -> Iterator[Recipe]:
+        return iter(self.makers)
+
+    def __len__(self) -> int:
+        return len(self.makers)
+
+
+@lru_cache(10_000)
+def _makers(rows: KeptWords, baseline: Recipe) -> tuple[Mapping[Recipe, _Maker], Sequence[int]]:
+    """What makes each row of the figures of all rows in turn, and where among these power and energy are."""
+    slowed = "throttled_share" in next((names for row, names, _ in rows if row.recipe == baseline), ())
+    makers, energies, at = dict[Recipe, _Maker](), list[int](), 0
+    for row, names, modes in rows:
+        makers.setdefault(row.recipe, _maker(row, names, modes, at, slowed))
+        energies += [at + names.index(name) for name in _POWER if name in names]
+        at += len(names) + len(modes)
+    return makers, energies
+
+
+def _maker(row: report.RecipeReport, names: Sequence[str], modes: Sequence[Mode], at: int, slowed: bool) -> _Maker:
+    """The figures of this row begin at `at`."""
+    blank = _row(row.model_copy(update={**dict.fromkeys(names, "1"), "gemm_speedup": {}}), slowed)
+    of = {name: place for place, name in enumerate((*names, "gemm_speedup"), len(blank))}
+    of["error"], end = of.pop("tokens_per_second_error", 0), at + len(names)
+    get = itemgetter(*(of.get(name, i) if blank[i] is not None else i for i, name in enumerate(RecipeRow._fields)))
+
+    def make(figures: Sequence[float]) -> RecipeRow:
+        speedups = dict(zip(modes, figures[end : end + len(modes)], strict=True))
+        return RecipeRow._make(get((*blank, *figures[at:end], speedups)))
+
+    return make
+
+
+def read_rows(results: Iterable[report.RecipeReport], baseline: Recipe) -> Mapping[Recipe, RecipeRow]:
     """The rows by recipe, in order; the first one where a recipe is there twice."""
+    if isinstance(results, KeptResults):
+        makers, energies = _makers(results.rows, baseline)
+        figures = array("d", map(float, results.figures.split()))
+        if all(figures[at] > 0 for at in energies):
+            return _KeptRows(makers, figures)
     first: dict[Recipe, report.RecipeReport] = {}
     for result in results:
         first.setdefault(result.recipe, result)
@@ -317,44 +361,23 @@ def read_rows(results: Iterable[report.RecipeReport], baseline: Recipe) -> dict[
 
 
 def _row(result: report.RecipeReport, baseline_throttled: bool) -> RecipeRow:
-    numbers = [None if text is None else float(text) for text in _numbers_of(result)]
-    teraflops, rate, error, spread, speedup, lower, upper, watts, per_joule, per_joule_net, share, *others = numbers
+    figures = {name: number(getattr(result, name)) for name in (*_OWN, *_POWER, "tokens_per_second_error")}
     # A sensor that shows 0 W measured nothing.
-    valid = False if result.power_invalid else None if watts is None else watts > 0
+    valid = False if result.power_invalid else None if figures["watts"] is None else figures["watts"] > 0
+    values: dict[str, Any] = {name: getattr(result, name) for name in _WORDS} | {name: figures[name] for name in _OWN}
+    values |= {name: figures[name] if (figures[name] or 0) > 0 and valid is not False else None for name in _POWER}
     return RecipeRow(
-        recipe=result.recipe,
-        verdict=result.verdict,
-        availability=result.availability,
-        throttled=share is not None,
+        **values,
+        throttled=figures["throttled_share"] is not None,
         baseline_throttled=baseline_throttled,
-        teraflops_per_gpu=teraflops,
-        tokens_per_second=rate,
-        error=error,
-        gpu_spread=spread,
-        speedup=speedup,
-        speedup_lower=lower,
-        speedup_upper=upper,
-        difference=result.difference,
+        error=figures["tokens_per_second_error"],
         gemm_speedup={mode: float(text) for mode, text in result.gemm_speedup.items()},
-        watts=_energy(watts, valid),
-        tokens_per_joule=_energy(per_joule, valid),
-        tokens_per_joule_net=_energy(per_joule_net, valid),
         power_scope=result.power_scope or "",
         power_valid=valid,
         power_reasons=result.power_invalid,
-        throttled_share=share,
-        throttle_reason=result.throttle_reason,
-        diverged_step=result.diverged_step,
         loss_verdict=result.loss_verdict or ("diverged" if result.diverged_step is not None else ""),
-        last_layers_bf16=result.last_layers_bf16,
-        listed=result.listed,
         failure=result.failure and result.failure.removeprefix("not_available: "),
-        others=tuple(others),
     )
-
-
-def _energy(value: float | None, valid: bool | None) -> float | None:
-    return value if value is not None and value > 0 and valid is not False else None
 
 
 def number(text: str | int | None) -> float | None:

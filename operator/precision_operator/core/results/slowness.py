@@ -43,7 +43,7 @@ class PeerComparison:
         figures = ((teraflops, "TFLOP/s per GPU"), (self.rate, "tokens/s"))
         pairs = ((three_digits(rate), three_digits(rate / judged.relative), unit) for rate, unit in figures if rate)
         rates = ", ".join(f"{rate} against {of_peers} {unit}" for rate, of_peers, unit in pairs)
-        best = (judged.reading.best or row).recipe
+        best = judged.reading.marks.best or row.recipe
         other = "" if best == judged.recipe else f", which enough peers ran alike; its best is {best}"
         pace = f"at the pace of the slowest GPU ({judged.recipe}{other})"
         return f"{judged.node} is slow: {judged.relative:.1%} of its peers' rate, {rates} {pace}"
@@ -65,7 +65,7 @@ def compared(judged: Judged, namespace: str, profile: str) -> PeerComparison:
     rate = row.synchronous_rate or 0.0
     if not judged.slow:
         return PeerComparison(judged, rate)
-    fallen = reading.fallen_back
+    fallen = reading.marks.fallen_back
     throttled = [row for row in reading.rows.values() if row.throttled]
     causes = dict.fromkeys(row.throttle_reason or "heat or the power brake" for row in throttled)
     reason = "SlowFallback" if fallen else "SlowThrottled" if causes else "Slow"

@@ -15,7 +15,7 @@ from typing import NamedTuple, cast, get_args
 from precision_api.exchange.request import Mode
 from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.pool import finished_seconds
-from precision_operator.core.results.reading import MedianGroup, Reading, RecipeRow, other_figure
+from precision_operator.core.results.reading import MedianGroup, Reading, RecipeRow
 
 Labels = tuple[str, ...]
 Value = tuple[Labels, float]
@@ -100,7 +100,8 @@ def state(result: Reading) -> Iterator[Value]:
 
 def mark(result: Reading) -> Iterator[Value]:
     """What is to be said of a node, but that it is slow: others of its pool decide that."""
-    marks = {"fallback": result.fallen_back, "throttled": result.throttled, "power_invalid": result.power_invalid}
+    of = result.marks
+    marks = {"fallback": of.fallen_back, "throttled": of.throttled, "power_invalid": of.power_invalid}
     yield from (((mark,), 1.0) for mark, holds in (marks | {"simulated": result.made_up}).items() if holds)
 
 
@@ -139,7 +140,7 @@ def driver_of(result: Reading) -> str:
 _rate_of: RowFigure = attrgetter("tokens_per_second")
 _tokens_per_joule_of: RowFigure = attrgetter("tokens_per_joule")
 _speedup_of: RowFigure = attrgetter("speedup")
-_tax_of = other_figure("quantization_tax")
+_tax_of: RowFigure = attrgetter("quantization_tax")
 
 
 def flops_of(row: RecipeRow) -> float | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
 from precision_api.kinds.report import AcceptanceCheck, ReportRun
-from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, RecipeRow, other_figure
+from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, RecipeRow
 from precision_operator.exporter.families import measures
 from precision_operator.exporter.families.family import NODE, RECIPE, Family, stable
 from precision_operator.exporter.reading import RelativeRate, seconds
@@ -231,7 +231,7 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "Non-GEMM kernel time beyond the baseline's (casts, fused or not), as a share of it and the GEMM time. Where "
         "kernels can't be split: at least.",
         RECIPE,
-        _by_recipe(other_figure("quantization_tax")),
+        _by_recipe(attrgetter("quantization_tax")),
         detail=True,
     ),
     Family(
@@ -253,14 +253,14 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "Memory of one GPU that trains the full model in this recipe: an estimate from the model's dimensions, by a "
         "formula that was checked against the short model. Absent where they disagree or nothing was trained.",
         RECIPE,
-        _by_recipe(other_figure("model_memory_bytes")),
+        _by_recipe(attrgetter("model_memory_bytes")),
     ),
     Family(
         "precision_node_allocated_peak_bytes",
         "The allocator's peak of one GPU in this recipe alone, of the benchmark's short model: a few layers, not the "
         "model's memory.",
         RECIPE,
-        _by_recipe(other_figure("allocated_peak_bytes")),
+        _by_recipe(attrgetter("allocated_peak_bytes")),
     ),
     Family(
         "precision_node_gpu_memory_bytes",

@@ -3,7 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
@@ -185,8 +185,7 @@ def _read(document: Any, rack_of: Mapping[str, str]) -> tuple[str, str, Reading]
     if status.run is None or hardware is None or not hardware.gpus:
         return None
     node, profile = str(spec.get("nodeName", "")), str(spec.get("profile", ""))
-    reading = read(node, hardware.pool, status, str(namespace), profile)
-    return report, rack, replace(reading, rows={name: row._replace(others=()) for name, row in reading.rows.items()})
+    return report, rack, read(node, hardware.pool, status, str(namespace), profile)
 
 
 def _slow(readings: Iterable[Reading], profiles: Mapping[tuple[str, str], ProfileFacts]) -> set[tuple[str, str, str]]:

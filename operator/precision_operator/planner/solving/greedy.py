@@ -71,11 +71,8 @@ def room_bound(offers: Sequence[Offer]) -> float:
             gpus[name] = option.pool.gpus
             mine[name] = min(days, mine.get(name, days))
         least.append(mine)
-    means = {name: _mean([mine[name] for mine in least if name in mine]) for name in gpus}
+    all_days = {name: [mine[name] for mine in least if name in mine] for name in gpus}
+    means = {name: sum(days) / len(days) for name, days in all_days.items()}
     room = sum(gpus[name] / means[name] for name in gpus)
     work = sum(min((days / means[name] for name, days in mine.items()), default=0.0) for mine in least)
     return work / room if room else 0.0
-
-
-def _mean(figures: Sequence[float]) -> float:
-    return sum(figures) / len(figures)

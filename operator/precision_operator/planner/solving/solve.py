@@ -299,7 +299,9 @@ def _far(search: Search) -> float:
 def _within(search: Search, number: int, end: float, clock: PlanClock, whole: bool, part: float) -> None:
     """Choices with the least work that end by a day, put into time. Raises _Infeasible where there are none."""
     ready, latest = spans_of(search.offers, False, end)
-    kept = tuple(_in_time(offer, ready[offer.job.name], latest[offer.job.name]) for offer in search.offers)
+    most = {name: (latest[name] * (1 + SLACK)) for name in ready}  # room for what comes before and after
+    fits = ((of, [o for o in of.options if ready[of.job.name] + o.days <= most[of.job.name]]) for of in search.offers)
+    kept = tuple(replace(offer, options=tuple(options)) for offer, options in fits)
     program = AssignmentProgram(kept, search.terms, end, clock=clock)
     if not all(offer.options for offer in kept):
         raise _Infeasible
@@ -315,11 +317,6 @@ def _within(search: Search, number: int, end: float, clock: PlanClock, whole: bo
     candidate = search.try_choice(chosen, number)
     if candidate is not None and candidate.values[number] > end * (1 + SLACK):
         search.improve(candidate, number, part)
-
-
-def _in_time(offer: Offer, ready: float, latest: float) -> Offer:
-    """The options that leave room for what comes before and after."""
-    return replace(offer, options=tuple(o for o in offer.options if ready + o.days <= latest * (1 + SLACK)))
 
 
 def _held_end(search: Search) -> float | None:

@@ -105,7 +105,10 @@ def _names(recipes: Sequence[str], places: Sequence[tuple[float, float]], must: 
         wide = 6.2 * len(recipe)
         left = x + 8 if right else x - 8 - wide
         boxes = [(left, left + wide, y + shift - 5, y + shift + 5) for shift in shifts]
-        free = next((box for box in boxes if not any(_overlap(box, other) for other in taken)), None)
+        clear = (
+            a for a in boxes if not any(a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3] for b in taken)
+        )
+        free = next(clear, None)
         if free is None and not must:
             continue
         chosen = free or boxes[0]
@@ -113,11 +116,3 @@ def _names(recipes: Sequence[str], places: Sequence[tuple[float, float]], must: 
         anchor = ("start", x + 8) if right else ("end", x - 8)
         drawn.append(svg.words(anchor[1], chosen[3] - 1, recipe, anchor[0], 10))
     return drawn
-
-
-Box = tuple[float, float, float, float]
-"""Left, right, top, bottom."""
-
-
-def _overlap(a: Box, b: Box) -> bool:
-    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]

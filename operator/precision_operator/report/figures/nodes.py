@@ -46,7 +46,7 @@ def distribution(facts: Given, pool: PoolFigures) -> Iterator[Figure]:
 def _apart(judged: Judged, reading: Reading) -> str:
     """Why a node is named; empty for one of many."""
     held = next((row for row in reading.rows.values() if row.throttled), None)
-    fell = ", ".join(reading.fallen_back)
+    fell = ", ".join(reading.marks.fallen_back)
     reasons = (
         "slow, as the operator judges" if judged.slow else "",
         f"throttled {held.throttled_share or 0:.1%} of the time ({held.throttle_reason})" if held else "",
