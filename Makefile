@@ -21,9 +21,11 @@ PYTHON_IMAGE ?=
 PYTORCH_IMAGE ?=
 PLATFORMS ?= linux/amd64,linux/arm64
 BUILDER ?=
+URL ?=
+DIGESTS ?=
 
 .PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-faults test-node-leftovers node-readiness security-controls compare-commits node-packages lint generate check-generated lock build-lab browser
-.PHONY: screenshots benchmark images images-check sbom audit clean
+.PHONY: screenshots benchmark images images-check release sbom audit clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -97,6 +99,8 @@ lock: .venv/bin/uv ## Pin all dependencies with hashes.
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/dev.txt --extra lab --extra build pyproject.toml -o requirements/demo.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra operator pyproject.toml -o requirements/operator.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra build pyproject.toml -o requirements/build.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/dev.txt operator/kubectl-precision/pyproject.toml -o requirements/plugin.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/dev.txt --extra plan operator/kubectl-precision/pyproject.toml -o requirements/plugin-plan.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header requirements/tools.in -o requirements/tools.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/dev.txt requirements/agent.in -o requirements/agent.txt
 
@@ -123,16 +127,21 @@ benchmark: setup ## Run the benchmarks and print their tables.
 	$(BIN)/python -m benchmarks.spread simulate
 	$(BIN)/python -m benchmarks.planner
 
-images: ## Build and push both images: make images REGISTRY=registry.example.com/team [PLATFORMS=...] [BUILDER=...].
+images: ## Build and push both images: make images REGISTRY=registry.example.com/team [PLATFORMS=...] [BUILDER=...] [DIGESTS=FILE].
 	PYTHONPATH=lab $(PYTHON) -m precision_lab.release.images push --registry "$(REGISTRY)" --platforms "$(PLATFORMS)" \
-	  --python-image "$(PYTHON_IMAGE)" --pytorch-image "$(PYTORCH_IMAGE)" $(if $(BUILDER),--builder "$(BUILDER)")
+	  --python-image "$(PYTHON_IMAGE)" --pytorch-image "$(PYTORCH_IMAGE)" $(if $(BUILDER),--builder "$(BUILDER)") \
+	  --digests "$(or $(DIGESTS),build/images.txt)"
 
 images-check: $(STAMP) ## Build both images on stand-in bases, start them as the chart does (root, buildah, debootstrap).
 	$(BIN)/python -m precision_lab.release.images check
 
-sbom: .venv/tools/.installed ## List what both images add to their bases (CycloneDX, into sbom/).
+release: $(STAMP) sbom ## Write dist/ from the commit: make release REGISTRY=... URL=... [DIGESTS=file of make images]; without them a draft.
+	$(BIN)/python -m precision_lab.release.release --registry "$(REGISTRY)" --url "$(URL)" \
+	  $(if $(DIGESTS),--digests "$(DIGESTS)")
+
+sbom: .venv/tools/.installed ## List what both images add to their bases, and the plugin's packages (CycloneDX, into sbom/).
 	mkdir -p sbom
-	@for image in operator agent; do \
+	@for image in operator agent plugin-plan; do \
 	  .venv/tools/bin/cyclonedx-py requirements requirements/$$image.txt --pyproject pyproject.toml --mc-type application \
 	    --output-reproducible --of JSON -o sbom/$$image.cdx.json && echo "sbom/$$image.cdx.json: \
 	    $$(grep -c '"purl"' sbom/$$image.cdx.json) packages" || exit 1; done

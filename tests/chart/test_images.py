@@ -27,7 +27,6 @@ REGISTRY = "registry.example.com/team"
 ROOT = Path(__file__).parents[2]
 KNOWN = {"name": "a", "version": "1", "vulns": []}
 SKIPPED = {"name": "b", "skip_reason": "Dependency not found on PyPI and could not be audited: b (1)"}
-VULNERABLE = {"name": "c", "version": "2", "vulns": [{"id": "PYSEC-1"}]}
 
 
 def test_docker_builds_each_target_for_all_platforms_and_pushes_it() -> None:
@@ -198,7 +197,7 @@ def test_an_agent_that_ends_otherwise_fails_the_check(code: int, output: str) ->
     [
         ([KNOWN], "clean"),
         ([KNOWN, SKIPPED], "not checked"),
-        ([KNOWN, SKIPPED, VULNERABLE], "vulnerable"),
+        ([KNOWN, SKIPPED, {"name": "c", "version": "2", "vulns": [{"id": "PYSEC-1"}]}], "vulnerable"),
         ([], "not checked"),
     ],
 )

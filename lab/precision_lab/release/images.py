@@ -13,8 +13,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from precision_lab.builds.go_build import say
 from precision_lab.builds.image_archives import (
@@ -105,38 +106,44 @@ def push_commands(builder: str, registry: str, platforms: str, tag: str, bases: 
     return commands
 
 
-def push(builder: str, registry: str, platforms: str, tag: str, bases_asked: Mapping[str, str], dry_run: bool) -> None:
+def push(
+    builder: str, registry: str, platforms: str, tag: str, asked: Mapping[str, str], dry_run: bool, file: Path
+) -> None:
     """Builds and pushes both images, or prints the commands. Raises ImageError where a command fails.
 
-    Each base is taken by the digest that its tag has now; a dry run asks no registry, and names none. At the end it
-    prints how to pin what was pushed.
+    Each base is taken by the digest that its tag has now (`asked`: bases by argument); a dry run asks no registry, and
+    names none. At the end it prints how to pin what was pushed (`pins`).
     """
     if not registry:
         raise ImageError("Say where to push: make images REGISTRY=registry.example.com/precision-profiler")
     if builder == "docker" and not dry_run and not has_buildx():
         raise ImageError(NO_BUILDX)
-    named = base_images(bases_asked, (REPOSITORY / "Dockerfile").read_text())
+    named = base_images(asked, (REPOSITORY / "Dockerfile").read_text())
     bases = [] if dry_run else [resolved(builder, argument, image) for argument, image in named.items()]
     for command in push_commands(builder, registry, platforms, tag, bases):
         print(shlex.join(command), flush=True)
         if not dry_run and subprocess.run(command, cwd=REPOSITORY, check=False).returncode != 0:
             raise ImageError(f"{shlex.join(command[:4])} failed: see above.")
     if not dry_run:
-        print(pins(builder, registry, tag))
+        print("\n".join(pins(builder, registry, tag, file)))
 
 
-def pins(builder: str, registry: str, tag: str) -> str:
-    """The chart's values that pin both pushed images; a digest that the registry does not give is named, with why."""
-    lines = ["Pushed. Pin the images by these values of the chart:"]
-    for target in TARGETS:
-        image = f"{registry}/{target}:{tag}"
-        digest, problem = _asked(inspect_command(builder, image))
-        lines.append(
-            f"  --set {target}.image.digest={digest}"
-            if DIGEST.fullmatch(digest)
-            else f"  the digest of {image} is not known: {problem or 'no digest in the answer'}"
-        )
-    return "\n".join(lines)
+def pins(builder: str, registry: str, tag: str, file: Path) -> Iterator[str]:
+    """The chart's values that pin both pushed images; a digest that the registry does not give is named, with why.
+
+    Writes `IMAGE@DIGEST` to the file, a line for each that is known, for `make release`.
+    """
+    yield "Pushed. Pin the images by these values of the chart:"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as known:
+        for target in TARGETS:
+            image = f"{registry}/{target}:{tag}"
+            digest, problem = _asked(inspect_command(builder, image))
+            if DIGEST.fullmatch(digest):
+                known.write(f"{image}@{digest}\n")
+                yield f"  --set {target}.image.digest={digest}"
+            else:
+                yield f"  the digest of {image} is not known: {problem or 'no digest in the answer'}"
 
 
 def has_buildx() -> bool:
@@ -179,6 +186,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     pushing.add_argument("--python-image", default="", help="base of the operator; a tag, or a digest")
     pushing.add_argument("--pytorch-image", default="", help="base of the agent; a tag, or a digest")
     pushing.add_argument("--builder", choices=BUILDERS, help="default: the first of them on PATH that can build")
+    pushing.add_argument("--digests", type=Path, default=REPOSITORY / "build/images.txt", help="file to write")
     pushing.add_argument("--dry-run", action="store_true", help="print the commands only")
     commands.add_parser("check", help="build both on stand-in bases and start them (root, buildah, debootstrap)")
     commands.add_parser("archives", help="build both on stand-in bases; print their paths and sizes")
@@ -199,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             builder = options.builder or any_builder()
             bases = {"PYTHON": options.python_image, "PYTORCH": options.pytorch_image}
-            push(builder, options.registry, options.platforms, options.tag, bases, options.dry_run)
+            push(builder, options.registry, options.platforms, options.tag, bases, options.dry_run, options.digests)
     except ImageError as problem:
         print(f"images: {problem}", file=sys.stderr)
         return 1

@@ -7,6 +7,7 @@ one needs. Data goes to stdout, everything else to stderr; how a command ends is
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -33,6 +34,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "verify-trace": (f"{_IN}.local:verify_trace", "Find out in which precision a training job ran"),
 }
 """Name of the command -> module:function, and its line in the list of commands, which must fit 80 columns."""
+SOLVER = ("numpy", "highspy")
+"""What `plan` alone imports: the packages of the extra [plan] of kubectl-precision."""
 _HELP = {"help_option_names": ["-h", "--help"]}
 _FLAGS = ("-A", "--all-namespaces")
 _WITH_VALUE = "-n --namespace --context --kubeconfig --request-timeout -l --selector -o --output"
@@ -106,6 +109,12 @@ class _LazyCommands(TyperGroup):
 
             see = "See kubectl precision --help"
             fail(f"there is no command {cmd_name}{did_you_mean(cmd_name, list(COMMANDS), see)}")
+        if cmd_name == "plan" and not all(map(find_spec, SOLVER)):
+            if ctx is None:
+                return None
+            from precision_operator.cli.terminal import NO_PROGRAM, end
+
+            end(NO_PROGRAM, "plan needs a solver, which is not installed: pip install 'kubectl-precision[plan]'")
         module_name, function = COMMANDS[cmd_name][0].split(":")
         module = import_module(module_name)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -125,9 +134,17 @@ app = typer.Typer(
 )
 
 
+def plugin_version() -> str:
+    """Of the wheel that has the plugin alone, else of the checkout's."""
+    try:
+        return metadata.version("kubectl-precision")
+    except metadata.PackageNotFoundError:
+        return metadata.version("precision-profiler")
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"kubectl-precision {metadata.version('precision-profiler')}")
+        typer.echo(f"kubectl-precision {plugin_version()}")
         raise typer.Exit()
 
 

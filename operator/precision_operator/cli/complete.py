@@ -84,7 +84,7 @@ def _starting(words: Sequence[str], current: str) -> list[str]:
 
 def _options(name: str) -> Iterator[tuple[str, str]]:
     group: Any = typer.main.get_command(app)
-    for parameter in group.get_command(None, name).params:
+    for parameter in getattr(group.get_command(None, name), "params", ()):
         for flag in getattr(parameter, "opts", ()):
             if flag.startswith("--"):
                 yield flag, (getattr(parameter, "help", "") or "").split(".")[0]

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +19,7 @@ import typer
 
 from precision_api.facts import names
 from precision_api.facts.names import GROUP
+from precision_operator.cli import plugin_version
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.options import AllNamespaces, Namespace, Reach, asks_cluster, place_of
 from precision_operator.cli.terminal import fail, note, say
@@ -151,7 +151,7 @@ async def gathered_bundle(cluster: Cluster, place: str | None) -> Bundle:
 
 
 async def _versions(cluster: Cluster) -> dict[str, Any]:
-    return {"plugin": metadata.version("precision-profiler"), "cluster": await cluster.get("/version")}
+    return {"plugin": plugin_version(), "cluster": await cluster.get("/version")}
 
 
 async def _pods_of_release(cluster: Cluster, bundle: Bundle, place: str | None) -> list[Raw]:
