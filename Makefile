@@ -25,7 +25,7 @@ URL ?=
 DIGESTS ?=
 
 .PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-faults test-node-leftovers node-readiness security-controls compare-commits node-packages lint generate check-generated lock build-lab browser
-.PHONY: screenshots benchmark images images-check release sbom audit clean
+.PHONY: screenshots benchmark images images-check release publish sbom audit clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -138,6 +138,10 @@ images-check: $(STAMP) ## Build both images on stand-in bases, start them as the
 release: $(STAMP) sbom ## Write dist/ from the commit: make release REGISTRY=... URL=... [DIGESTS=file of make images]; without them a draft.
 	$(BIN)/python -m precision_lab.release.release --registry "$(REGISTRY)" --url "$(URL)" \
 	  $(if $(DIGESTS),--digests "$(DIGESTS)")
+
+publish: $(STAMP) ## Push the chart in dist/ to REGISTRY, and make a draft of the release with the other files (gh).
+	"$$($(BIN)/precision-lab build helm-4 | cut -f2)" push dist/precision-profiler-*.tgz "oci://$(REGISTRY)"
+	gh release create --draft --verify-tag --notes-file dist/NOTES.md "$$(git describe --tags --exact-match)" dist/*
 
 sbom: .venv/tools/.installed ## List what both images add to their bases, and the plugin's packages (CycloneDX, into sbom/).
 	mkdir -p sbom

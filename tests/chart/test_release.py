@@ -111,3 +111,13 @@ def test_krew_installs_the_plugin_which_runs_by_a_python_that_it_can_take(dist: 
     done = subprocess.run(["/bin/sh", program.resolve()], env=alone, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (6, 1)
     assert "needs Python 3.11, 3.12, 3.13 or 3.14" in done.stderr
+
+
+def test_the_workflow_is_valid_and_of_make_targets_alone() -> None:
+    workflow = ROOT / ".github/workflows/release.yaml"
+    subprocess.run([binaries(["actionlint"])["actionlint"], "-no-color", workflow], check=True)
+    steps = yaml.safe_load(workflow.read_text())["jobs"]["release"]["steps"]
+    called = [step["run"].split() for step in steps if "run" in step]
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+    assert [words[0] for words in called if len(words) == 2 and words[1] in targets] == ["make"] * 6
+    assert len(called) == 6
