@@ -118,16 +118,9 @@ class FakeCluster:
         return found, str(self.version)
 
     async def list_trimmed(
-        self,
-        path: str,
-        view: Callable[[Json], Any],
-        *told: Any,
-        most: float = 0,
-        progress: Any = None,
-        cut: Any = list,
-        **more: Any,
+        self, path: str, view: Callable[[Json], Any], *told: Any, cut: Any = list, **more: Any
     ) -> tuple[list[Any], str]:
-        items, version = await self.list_all(path, *told, **more)
+        items, version = await self.list_all(path, *told, **{k: v for k, v in more.items() if k != "progress"})
         return cut([seen for item in items if (seen := view(item)) is not None]), version
 
     async def create(self, path: str, body: Json, query: object = None) -> Json:

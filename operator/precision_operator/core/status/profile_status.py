@@ -187,12 +187,7 @@ def _best_text(pool: PoolStatus | None) -> str | None:
 
 
 def _conditions(
-    plan: ProfilePlan,
-    counts: NodeCounts,
-    measured: Part,
-    before: ProfileStatus,
-    now: datetime,
-    nodes_in_cluster: int,
+    plan: ProfilePlan, counts: NodeCounts, measured: Part, before: ProfileStatus, now: datetime, nodes_in_cluster: int
 ) -> tuple[Condition, ...]:
     complete = _complete(plan, counts, before, nodes_in_cluster)
     refused = plan.asked if isinstance(plan.asked, Said) else None

@@ -16,16 +16,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     once,
     recorded,
 )
-from precision_operator.monitoring.dashboards.panel import (
-    Annotation,
-    Colour,
-    Dashboard,
-    Mark,
-    Panel,
-    Query,
-    Step,
-    row,
-)
+from precision_operator.monitoring.dashboards.panel import Annotation, Colour, Dashboard, Mark, Panel, Query, Step, row
 from precision_operator.monitoring.dashboards.tables import MADE_UP, banner, label, labels, table, value
 
 NODE_UID = "precision-node"
