@@ -7,7 +7,6 @@ import pytest
 
 from precision_api.facts.names import API_VERSION, PLAN_KIND, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.cluster import ApiError
-from precision_operator.cluster.paths import collection
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.families.plan import PLAN_FAMILIES, read_plan
 from precision_operator.exporter.watch import targets
@@ -18,7 +17,6 @@ from tests.support.exposition import samples_in, store_of
 from tests.support.fleets import NOW, fleet, job, spec
 from tests.support.report_objects import profile_object
 
-PLANS = collection(API_VERSION, PLAN_PLURAL, "ml")
 NOT_FOUND = ApiError(404, "NotFound", "the server could not find the requested resource")
 POOL = {"name": "NVIDIA-GB200", "gpus": 96, "peakGPUs": 72, "gpuHours": "28800", "slowNodes": 1}
 POOL |= {"data": "simulated 10", "provenance": "nightly: 10 nodes"}

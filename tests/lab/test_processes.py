@@ -25,11 +25,6 @@ from precision_lab.processes.processes import ProcessError, Processes, launch
 from precision_lab.processes.supervisor import Identity
 
 FOREVER = [sys.executable, "-c", "import signal; signal.pause()"]
-STUBBORN = [
-    sys.executable,
-    "-c",
-    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True)\nwhile 1: signal.pause()",
-]
 
 
 @pytest.fixture

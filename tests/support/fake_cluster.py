@@ -120,7 +120,8 @@ class FakeCluster:
     async def list_trimmed(
         self, path: str, view: Callable[[Json], Any], *told: Any, cut: Any = list, **more: Any
     ) -> tuple[list[Any], str]:
-        items, version = await self.list_all(path, *told, **{k: v for k, v in more.items() if k != "progress"})
+        asked = {key: value for key, value in more.items() if key not in ("most", "progress")}
+        items, version = await self.list_all(path, *told, **asked)
         return cut([seen for item in items if (seen := view(item)) is not None]), version
 
     async def create(self, path: str, body: Json, query: object = None) -> Json:
