@@ -94,6 +94,12 @@ class RealFleet:
         self.broken = self.broken | {name} if is_broken else self.broken - {name}
         self.scene.lab.annotate_node(name, scale=BROKEN if is_broken else None)
 
+    def forget(self, name: str) -> None:
+        """Its runs count for a day, over reboots: who repairs a node deletes its report, as docs/verdict.md says."""
+        for report in self.scene.profile(PROFILE).reports():
+            if report["spec"]["nodeName"] == name:
+                self.site.api.call("DELETE", paths.item(paths.reports(NAMESPACE), report["metadata"]["name"]))
+
     def reboot(self, name: str) -> None:
         boot = f"boot-{self.site.get(paths.NODES)['metadata']['resourceVersion']}"
         self.write(f"{paths.NODES}/{name}/status", {"status": {"nodeInfo": {"bootID": boot}}})
@@ -139,6 +145,7 @@ class RealFleet:
             case "repaired or broken":
                 self.repair(name, dice.random() < 0.4)
                 self.reboot(name)
+                self.forget(name)
             case "degrades":
                 self.repair(name, True)
                 self.rerun()

@@ -36,7 +36,7 @@ class One(Fleet):
         return self.says
 
 
-async def test_a_pass_opens_a_node_and_names_its_node_and_boot() -> None:
+async def test_a_pass_opens_a_node_and_names_its_boot_and_a_reboot_closes_it_until_a_quick_run_passes() -> None:
     one = One()
     await one.settle()
     assert one.says == ("", ""), "nothing is said of a node that was never judged"
@@ -45,17 +45,17 @@ async def test_a_pass_opens_a_node_and_names_its_node_and_boot() -> None:
     written = len(one.server.patches)
     await one.settle()
     assert len(one.server.patches) == written, "what is so already is not written again"
-
-
-async def test_a_reboot_closes_until_a_quick_run_passes() -> None:
-    one = One()
-    await one.measure()
     one.boot(NODE)
     await one.settle()
     assert (one.says, list(one.loop.jobs())) == (("Unknown", "SubjectChanged"), [NODE])
     assert await one.measure() == ("True", "Pass")
     one.boot(NODE)
     assert await one.measure(broken=True) == ("False", "Fail")
+    one.boot(NODE)
+    assert await one.measure() == ("False", "Fail"), "its runs count for a day"
+    for path in [path for path in one.server.objects if "nodeprecisionreports/" in path or "-detail" in path]:
+        del one.server.objects[path]
+    assert await one.measure() == ("True", "Pass"), "who repairs a node deletes its report"
 
 
 async def test_a_device_plugin_that_starts_again_takes_nothing_away_and_other_gpus_do() -> None:

@@ -43,7 +43,7 @@ class NodeConditions:
         self._cluster, self._cache, self._reports, self._gate, self._now = cluster, cache, reports, gate, clock
         self._left: dict[_Key, tuple[ReportStatus, str]] = {}
         """What agents left, as this process wrote it into the report; the image that the pod ran."""
-        self._verdicts: dict[_Key, ReportAcceptance] = {}
+        self._verdicts: dict[tuple[str, ...], ReportAcceptance] = {}  # of one report: a repaired node's is deleted
         self._evidence: dict[_Key, ReportAcceptance] = {}
         """The same, as far as the chart admits them."""
         self.guard_missing = False
@@ -67,13 +67,13 @@ class NodeConditions:
         row, left = self._gate.of(*key[:2]), self._left.get(key)
         if row is None or left is None:
             return
-        (status, image), verdict = left, self._verdicts.get(key)
+        (status, image), verdict = left, self._verdicts.get((*key, report.uid))
         run, newest = status.run, verdict.runs.run if verdict is not None and verdict.runs is not None else ""
         if run is not None and status.attempt is not None and status.attempt.run == run.run and newest != run_of(run):
             result = await self._reports.result(report, run)
             verdict = with_result(status.model_copy(update={"acceptance": verdict}), result, terms)
         verdict = decided(terms, status.model_copy(update={"acceptance": verdict}), facts, self._now())
-        self._verdicts[key] = verdict
+        self._verdicts[(*key, report.uid)] = verdict
         on_boot = AcceptanceSubject(boot_id=verdict.unhealthy_boot_id)
         subject = on_boot if verdict.unhealthy and verdict.verdict == "Fail" else verdict.subject or on_boot
         is_listed = verdict.verdict == "Inconclusive" or row.admits(terms.asked, terms.recipes, image)
@@ -88,7 +88,7 @@ class NodeConditions:
             return False
         nodes = observed.facts_of(DEFAULT_POOL_LABEL)
         self._evidence = {key: of for key, of in self._evidence.items() if key[2] in nodes}
-        self._verdicts = {key: self._verdicts[key] for key in self._evidence}
+        self._verdicts = {key: of for key, of in self._verdicts.items() if key[:3] in self._evidence}
         evidence = grouped((uid, it) for (_, _, uid), it in self._evidence.items())
         due = writes(nodes.values(), evidence, dict(self._lapsed(observed, nodes)), observed.now)
         if not due:
