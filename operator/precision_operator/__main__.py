@@ -12,7 +12,8 @@ from typing import Any
 from uuid import uuid4
 
 from precision_operator import handlers
-from precision_operator.cluster import USER_AGENT, Cluster, ConnectionProblem
+from precision_operator.cluster import USER_AGENT, ConnectionProblem
+from precision_operator.cluster.connection import DirectCluster
 from precision_operator.cluster.http_server import probes, serving
 from precision_operator.cluster.log_format import log_plainly
 from precision_operator.cluster.watching import quiet_kopf
@@ -79,7 +80,7 @@ async def run(options: argparse.Namespace) -> None:
     cache, telemetry, stop = Cache(configured.settings.allowed_images), Telemetry(), asyncio.Event()
     take_signals = partial(on_signals, stop)
     take_signals()
-    async with Cluster.connect(options.kubeconfig) as cluster, elector_of(options) as (elector, in_thread):
+    async with DirectCluster.connect(options.kubeconfig) as cluster, elector_of(options) as (elector, in_thread):
         cluster.user_agent, cluster.before_write = f"{USER_AGENT}/{IDENTITY}", elector.check
         cluster.answered = telemetry.requested
         clock = cluster.server_time.now
@@ -161,7 +162,8 @@ async def elector_of(
         yield leader_election.NoElection(), asyncio.ensure_future
         return
     terms = terms_of(options)
-    connecting, connections = Cluster.connect(options.kubeconfig, None, terms.renew_deadline / 2), AsyncExitStack()
+    connecting = DirectCluster.connect(options.kubeconfig, terms.renew_deadline / 2)
+    connections = AsyncExitStack()
     call = asyncio.get_running_loop().call_soon_threadsafe
     async with leader_election.loop_in_thread() as in_thread:
         cluster = await in_thread(connections.enter_async_context(connecting))

@@ -1,13 +1,19 @@
-"""A small API server over HTTP, for the plugin as a whole: pages, label selectors, refusals, lost continue tokens."""
+"""A small API server, for the plugin as a whole: pages, label selectors, refusals, lost continue tokens.
+
+It listens where `kubectl proxy` would, and a program in kubectl's place leads there; tests/e2e has the real one.
+"""
 
 import json
-import socket
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingUnixStreamServer
+from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from typer.testing import CliRunner, Result
@@ -18,6 +24,21 @@ from precision_operator.cluster import paths
 
 Json = dict[str, Any]
 MINE = {LABEL_MANAGED_BY: MANAGED_BY}
+KUBECTL = """\
+#!/bin/sh
+echo "$@" >> "{folder}/kubectl.log"
+case "$1" in
+proxy)
+  ln -s "{socket}" "${{3#*=}}"; echo "Starting to serve on $3"; echo "E0101 what kubectl logs" >&2; exec sleep 600;;
+config) cat "{folder}/where";;
+esac
+"""
+
+
+def stand_in(folder: Path, text: str) -> None:
+    """A program kubectl in `folder`."""
+    (folder / "kubectl").write_text(text)
+    (folder / "kubectl").chmod(0o755)
 
 
 class Api:
@@ -34,7 +55,7 @@ class Api:
         self.texts: dict[str, str] = {}
         """Answers that are no JSON, by path: logs, metrics."""
         self.asked: list[tuple[str, dict[str, str]]] = []
-        self.port = 0
+        self.reachable = True
 
     def hold(self, path: str, *items: Json) -> None:
         """The collection at `path` has these objects as well; so has that of all namespaces."""
@@ -53,24 +74,8 @@ class Api:
             item["metadata"]["labels"] = MINE
         self.hold(paths.reports("ml"), *items)
 
-    def refuse_connections(self) -> None:
-        """From now on the kubeconfig names a port on which nothing listens."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-
-    def kubeconfig(self, namespace: str = "ml") -> Path:
-        """The file that leads to this server."""
-        config = self.folder / "kubeconfig"
-        config.write_text(
-            "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}],\n"
-            f" clusters: [{{name: k, cluster: {{server: 'http://127.0.0.1:{self.port}'}}}}],\n"
-            f" contexts: [{{name: c, context: {{cluster: k, user: u, namespace: {namespace}}}}}]}}\n"
-        )
-        return config
-
-    def run(self, *words: str, namespace: str = "ml") -> Result:
-        return CliRunner().invoke(app, [*words, f"--kubeconfig={self.kubeconfig(namespace)}"])
+    def run(self, *words: str) -> Result:
+        return CliRunner().invoke(app, list(words))
 
     def printed(self, *words: str) -> Any:
         done = self.run(*words, "-o", "json")
@@ -111,6 +116,9 @@ def served(api: Api) -> Iterator[Api]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if not api.reachable:  # as kubectl says it
+                self.wfile.write(b"HTTP/1.1 500 .\r\nContent-Type: text/plain; charset=utf-8\r\n\r\ndial tcp: refused")
+                return
             found = urlsplit(self.path)
             code, body = api.answer(found.path, {key: value[0] for key, value in parse_qs(found.query).items()})
             text = (json.dumps(body) if isinstance(body, dict) else body).encode()
@@ -133,11 +141,13 @@ def served(api: Api) -> Iterator[Api]:
         def log_message(self, *args: Any) -> None:
             """Nothing: what was asked for stands in `asked`."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    api.port = server.server_port
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield api
-    finally:
-        server.shutdown()
-        server.server_close()
+    with TemporaryDirectory() as short:  # paths of sockets have a hundred characters
+        path = f"{api.folder}{os.pathsep}{os.environ['PATH']}"
+        (api.folder / "where").write_text("ml https://api.test:6443")
+        stand_in(api.folder, KUBECTL.format(folder=api.folder, socket=f"{short}/s"))
+        with ThreadingUnixStreamServer(f"{short}/s", Handler) as server, patch.dict(os.environ, PATH=path):
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            try:
+                yield api
+            finally:
+                server.shutdown()

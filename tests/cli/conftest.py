@@ -1,4 +1,4 @@
-"""A cluster for the plugin: an API server in memory behind real HTTP."""
+"""A cluster for the plugin: an API server in memory behind a program in the place of kubectl."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +10,6 @@ from tests.cli.api import Api, served
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
-    """An API server without any object; the plugin reaches it by its own kubeconfig."""
+    """An API server without any object; the kubectl on the PATH leads to it."""
     with served(Api(tmp_path)) as found:
         yield found

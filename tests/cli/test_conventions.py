@@ -38,7 +38,7 @@ from tests.support.report_objects import recipe_row
 EXAMPLES_FOLDER = Path(__file__).parents[2] / "examples"
 OF_THE_AGENT = ("run", "verify-trace")
 """Commands whose options are another program's."""
-CLUSTER_OPTIONS = ("--context", "--kubeconfig", "--request-timeout")
+CLUSTER_OPTIONS = ("--context", "--kubeconfig", "--request-timeout", "--as", "--token")
 WITHOUT_CLUSTER = ("shapes", "plan", *OF_THE_AGENT)
 WRITES_A_FILE = ("report", "support-bundle")
 """Commands whose -o names a file."""
@@ -203,7 +203,7 @@ def test_every_list_refuses_a_form_that_there_is_not(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in OURS if name not in WITHOUT_CLUSTER])
 def test_a_cluster_that_is_not_there_is_code_1_with_what_to_try(name: str, api: Api) -> None:
-    api.refuse_connections()
+    api.reachable = False
     done = api.run(name, *ARGUMENTS.get(name, ()), "--request-timeout=2s")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith("error: ")
@@ -223,8 +223,7 @@ def keys_of(document: Any) -> Iterator[str]:
 def test_json_is_in_camel_case(name: str, api: Api) -> None:
     story(api)
     words = {"compare": ("node/good-0", "node/good-1")}.get(name, ARGUMENTS.get(name, ()))
-    options = [] if name in WITHOUT_CLUSTER else [f"--kubeconfig={api.kubeconfig()}"]
-    done = runner.invoke(app, [name, *words, *options, "-o", "json"])
+    done = api.run(name, *words, "-o", "json")
     assert done.exit_code == 0, done.stderr
     keys = keys_of(json.loads(done.stdout))
     assert {key for key in keys if not re.fullmatch("[a-z]+([A-Z]?[a-z0-9]+)*(BF16|GPU)?", key)} == set()

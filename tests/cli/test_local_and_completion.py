@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from precision_operator.cli import COMMANDS, app
 from precision_operator.cli.commands.local import executed
 from precision_operator.cli.complete import answers, names_in_cluster
 from precision_operator.cli.terminal import CODES
-from tests.cli.api import Api
+from tests.cli.api import KUBECTL, Api, stand_in
 from tests.support.report_objects import FINISHED, profile_object, report_object, report_status
 
 DOC = Path(__file__).parents[2] / "docs" / "kubectl.md"
@@ -129,10 +130,9 @@ def test_each_command_completes_its_options_with_help() -> None:
 
 def test_names_come_from_the_cluster_and_a_kind_that_it_does_not_have_gives_none(api: Api) -> None:
     api.profiles(profile_object())
-    api.run("status")  # writes the kubeconfig
-    given = {"--kubeconfig": str(api.folder / "kubeconfig")}
-    assert names_in_cluster("profile", given) == ["nightly"]
-    assert names_in_cluster("node", given) == ()
+    assert names_in_cluster("profile", {"--context": "prod"}) == ["nightly"]
+    assert "--context=prod" in (api.folder / "kubectl.log").read_text()
+    assert names_in_cluster("node", {}) == ()
 
 
 def test_pools_drivers_and_runs_are_those_of_the_reports_and_of_what_they_remember(api: Api) -> None:
@@ -141,43 +141,24 @@ def test_pools_drivers_and_runs_are_those_of_the_reports_and_of_what_they_rememb
     api.reports(report_object("a", status=report_status() | {"history": [older]}), report_object("b", status={}))
     other = report_status(run="w1") | {"hardware": {"product": "H100", "gpus": 8, "pool": "NVIDIA-H100"}}
     api.reports(report_object("c", "weekly", status=other))
-    api.run("status")
-    given = {"--kubeconfig": str(api.folder / "kubeconfig")}
-    assert names_in_cluster("pool", given) == ["NVIDIA-GB200", "NVIDIA-H100"]
-    assert names_in_cluster("driver", given) == ["580.95.05", "570.124.06"]
-    assert names_in_cluster("run", given | {"--profile": "nightly"}) == ["r1", "r0"]
+    assert names_in_cluster("pool", {}) == ["NVIDIA-GB200", "NVIDIA-H100"]
+    assert names_in_cluster("driver", {}) == ["580.95.05", "570.124.06"]
+    assert names_in_cluster("run", {"--profile": "nightly"}) == ["r1", "r0"]
 
 
-UNUSABLE = {
-    "no file": None,
-    "an empty file": "",
-    "no YAML": "{",
-    "bytes": "\x00\x01",
-    "a list": "[]",
-    "no contexts": "{apiVersion: v1, kind: Config, current-context: c}",
-    "a context of nothing": "{current-context: c, contexts: [{name: c, context: {}}]}",
-    "no address": "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], "
-    "clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}]}",
-    "an address that is none": "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], "
-    "clusters: [{name: k, cluster: {server: 'no address'}}], users: [{name: u, user: {}}]}",
-}
-
-
-@pytest.mark.parametrize("text", UNUSABLE.values(), ids=UNUSABLE)
-def test_without_a_cluster_there_are_no_names_and_no_error(text: str | None, tmp_path: Path) -> None:
-    config = tmp_path / "kubeconfig"
-    if text is not None:
-        config.write_text(text)
+def test_without_a_cluster_there_are_no_names_and_no_error(api: Api) -> None:
+    stand_in(api.folder, "#!/bin/sh\necho error: no context >&2; exit 1\n")
     for kind in ("profile", "pool"):
-        assert names_in_cluster(kind, {"--kubeconfig": str(config)}) == ()
+        assert names_in_cluster(kind, {}) == ()
 
 
-def test_a_cluster_that_never_answers_gives_no_names(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        config = tmp_path / "kubeconfig"
-        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        config.write_text(UNUSABLE["an address that is none"].replace("no address", address))
-        assert names_in_cluster("driver", {"--kubeconfig": str(config)}, seconds=0.2) == ()
+def test_a_cluster_that_never_answers_gives_no_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(f"{short}/s")
+        silent.listen()
+        stand_in(tmp_path, KUBECTL.format(folder=tmp_path, socket=f"{short}/s"))
+        assert names_in_cluster("driver", {"-n": "ml"}, seconds=0.2) == ()
 
 
 # The table of exit codes, and the page of the plugin.

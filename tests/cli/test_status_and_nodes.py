@@ -487,7 +487,7 @@ def test_of_reports_no_more_is_read_and_kept_than_is_shown(api: Api, monkeypatch
     async def work(_: Cluster) -> Large:
         return Large()
 
-    assert isinstance(ask_cluster(Reach(kubeconfig=str(api.kubeconfig())), work), Large)
+    assert isinstance(ask_cluster(Reach(), work), Large)
     slim, whole = figures_view(measured("a")), report_view(measured("a"))
     assert (slim.status.results, slim.status.history, reading_of(slim).rows) == ((), (), reading_of(whole).rows)
     monkeypatch.setattr("precision_operator.cli.pool_recipes.MOST_REPORTS", 1)

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -13,8 +14,9 @@ import pytest
 import yaml
 from aiohttp import web
 
-from precision_operator.cluster import ApiError, Cluster, ConnectionProblem, client, kopf_connection
-from precision_operator.cluster.connection import authorization, connection
+from precision_operator.cli.kubectl import KubectlCluster
+from precision_operator.cluster import ApiError, Cluster, ConnectionProblem, client
+from precision_operator.cluster.connection import DirectCluster, authorization, connection, kopf_connection
 from precision_operator.cluster.paths import config_maps, item, jobs, profiles
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -36,9 +38,9 @@ def write_kubeconfig(path: Path, server: str, user: dict[str, Any] | None = None
 
 @asynccontextmanager
 async def facing(
-    server: Handler | web.Application, tmp_path: Path, deadline_seconds: float = 5.0
+    server: Handler | web.Application, tmp_path: Path, deadline_seconds: float = 5.0, by: str = "direct"
 ) -> AsyncIterator[Cluster]:
-    """A cluster whose API server is `server`; its kubeconfig is the file `config`."""
+    """A cluster whose API server is `server`; its kubeconfig is the file `config`, kubectl would listen at a socket."""
     app = server if isinstance(server, web.Application) else web.Application()
     if not isinstance(server, web.Application):
         app.router.add_route("*", "/{path:.*}", server)
@@ -47,10 +49,15 @@ async def facing(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     kubeconfig = write_kubeconfig(tmp_path / "config", f"http://127.0.0.1:{runner.addresses[0][1]}")
     try:
-        async with Cluster.connect(kubeconfig, deadline_seconds=deadline_seconds) as cluster:
-            yield cluster
+        async with DirectCluster.connect(kubeconfig, deadline_seconds=deadline_seconds) as cluster:
+            with TemporaryDirectory() as short:  # paths of sockets have a hundred characters
+                await web.UnixSite(runner, f"{short}/s").start()
+                yield cluster if by == "direct" else KubectlCluster(f"{short}/s", "team", "", deadline_seconds)
     finally:
         await runner.cleanup()
+
+
+each_way = pytest.mark.parametrize("by", ["direct", "kubectl"])
 
 
 async def error_from(act: Awaitable[object]) -> ApiError:
@@ -59,7 +66,8 @@ async def error_from(act: Awaitable[object]) -> ApiError:
     return caught.value
 
 
-async def test_a_list_is_complete_over_all_its_pages_and_names_its_version(tmp_path: Path) -> None:
+@each_way
+async def test_a_list_is_complete_over_all_its_pages_and_names_its_version(tmp_path: Path, by: str) -> None:
     asked: list[dict[str, str]] = []
 
     async def pages(request: web.Request) -> web.Response:
@@ -70,7 +78,7 @@ async def test_a_list_is_complete_over_all_its_pages_and_names_its_version(tmp_p
             {"metadata": {"resourceVersion": "77", **more}, "items": [{"n": start}, {"n": start + 1}]}
         )
 
-    async with facing(pages, tmp_path) as cluster:
+    async with facing(pages, tmp_path, by=by) as cluster:
         items, version = await cluster.list_all("/api/v1/pods", "a=b,c", "spec.nodeName=n1", limit=2)
     assert [one["n"] for one in items] == [0, 1, 2, 3, 4, 5]
     assert version == "77"
@@ -118,7 +126,8 @@ async def test_others_have_a_turn_while_the_items_of_a_page_are_taken_in(
     assert turns[:5] == [1, "others", 2, "others", 3]
 
 
-async def test_a_list_whose_token_expired_begins_again_and_repeats_nothing(tmp_path: Path) -> None:
+@each_way
+async def test_a_list_whose_token_expired_begins_again_and_repeats_nothing(tmp_path: Path, by: str) -> None:
     answers = [
         web.json_response({"metadata": {"continue": "x"}, "items": [{"n": "stale"}]}),
         web.json_response(GONE, status=410),
@@ -128,7 +137,7 @@ async def test_a_list_whose_token_expired_begins_again_and_repeats_nothing(tmp_p
     async def one_by_one(_: web.Request) -> web.Response:
         return answers.pop(0)
 
-    async with facing(one_by_one, tmp_path) as cluster:
+    async with facing(one_by_one, tmp_path, by=by) as cluster:
         assert await cluster.list_all("/api/v1/pods") == ([{"n": 1}], "9")
 
 
@@ -136,8 +145,9 @@ REFUSED = {"kind": "Status", "reason": "Forbidden", "message": "no", "code": 403
 
 
 @pytest.mark.parametrize(("answer", "times"), [(GONE, 4), (REFUSED, 1)], ids=["expired", "refused"])
+@each_way
 async def test_a_list_that_expires_every_time_is_given_up_and_one_that_is_refused_is_not_begun_again(
-    tmp_path: Path, answer: dict[str, Any], times: int
+    tmp_path: Path, by: str, answer: dict[str, Any], times: int
 ) -> None:
     asked: list[str] = []
 
@@ -145,18 +155,19 @@ async def test_a_list_that_expires_every_time_is_given_up_and_one_that_is_refuse
         asked.append(request.path)
         return web.json_response(answer, status=answer["code"])
 
-    async with facing(refuse, tmp_path) as cluster:
+    async with facing(refuse, tmp_path, by=by) as cluster:
         error = await error_from(cluster.list_all("/api/v1/pods"))
     assert (error.status, error.reason, error.transient) == (answer["code"], answer["reason"], False)
     assert len(asked) == times
 
 
-async def test_a_refusal_tells_act_reason_and_when_to_come_back(tmp_path: Path) -> None:
+@each_way
+async def test_a_refusal_tells_act_reason_and_when_to_come_back(tmp_path: Path, by: str) -> None:
     async def too_many(_: web.Request) -> web.Response:
         told = {"kind": "Status", "reason": "TooManyRequests", "message": "slow down"}
         return web.json_response(told, status=429, headers={"Retry-After": "3"})
 
-    async with facing(too_many, tmp_path) as cluster:
+    async with facing(too_many, tmp_path, by=by) as cluster:
         error = await error_from(cluster.get("/api/v1/nodes/n1"))
     assert str(error) == "GET /api/v1/nodes/n1: slow down (429 TooManyRequests)"
     assert (error.status, error.reason, error.retry_after, error.transient) == (429, "TooManyRequests", 3.0, True)
@@ -167,38 +178,43 @@ BAD_GATEWAY, NO_ANSWER = (502, "Bad Gateway", True), (0, "Unreachable", True)
 
 @pytest.mark.parametrize("body", ["<html>bad gateway</html>", "", "[]", '"Status"'])
 @pytest.mark.parametrize(("status", "told"), [(502, BAD_GATEWAY), (200, NO_ANSWER)])
+@each_way
 async def test_what_is_no_answer_of_the_api_server_is_an_error_with_its_status(
-    tmp_path: Path, body: str, status: int, told: tuple[int, str, bool]
+    tmp_path: Path, by: str, body: str, status: int, told: tuple[int, str, bool]
 ) -> None:
     async def portal(_: web.Request) -> web.Response:
         return web.Response(status=status, text=body)
 
-    async with facing(portal, tmp_path) as cluster:
+    async with facing(portal, tmp_path, by=by) as cluster:
         error = await error_from(cluster.get("/api/v1/nodes/n1"))
     assert (error.status, error.reason, error.transient) == told
     assert "is not" in str(error) or status == 502
 
 
-async def test_a_server_that_does_not_answer_is_left_at_the_deadline(tmp_path: Path) -> None:
+@each_way
+async def test_a_server_that_does_not_answer_is_left_at_the_deadline(tmp_path: Path, by: str) -> None:
     async def silence(_: web.Request) -> web.Response:
         await asyncio.Event().wait()
         raise AssertionError("nothing sets the event")
 
-    async with facing(silence, tmp_path, deadline_seconds=0.2) as cluster:
+    async with facing(silence, tmp_path, deadline_seconds=0.2, by=by) as cluster:
         error = await error_from(cluster.get("/api/v1/nodes/n1"))
     assert (error.status, error.reason, error.transient) == (0, "Timeout", True)
     assert str(error) == "GET /api/v1/nodes/n1: no answer within 0.2 s"
 
 
 async def test_a_missing_kubeconfig_or_nobody_at_the_address_is_said(tmp_path: Path) -> None:
-    async with Cluster.connect(write_kubeconfig(tmp_path / "config", "http://127.0.0.1:1")) as cluster:
+    async with DirectCluster.connect(write_kubeconfig(tmp_path / "config", "http://127.0.0.1:1")) as cluster:
         error = await error_from(cluster.get("/api/v1/nodes/n1"))
     assert (error.status, error.reason) == (0, "Unreachable")
     with pytest.raises(ConnectionProblem, match=r"there is no kubeconfig at /nowhere.*--kubeconfig or \$KUBECONFIG"):
         await connection("/nowhere")
 
 
-async def test_a_log_or_text_without_end_is_cut_at_the_limit_and_another_answer_is_an_error(tmp_path: Path) -> None:
+@each_way
+async def test_a_log_or_text_without_end_is_cut_at_the_limit_and_another_answer_is_an_error(
+    tmp_path: Path, by: str
+) -> None:
     asked: dict[str, str] = {}
 
     async def log(request: web.Request) -> web.StreamResponse:
@@ -208,7 +224,7 @@ async def test_a_log_or_text_without_end_is_cut_at_the_limit_and_another_answer_
         while True:
             await response.write(b"x" * 65536)
 
-    async with facing(log, tmp_path, 30.0) as cluster:
+    async with facing(log, tmp_path, 30.0, by=by) as cluster:
         text = await cluster.read_log("ml", "pod-1", "agent", tail_lines=210, limit_bytes=100_000)
         assert text == b"x" * 100_000
         assert asked == {"container": "agent", "tailLines": "210", "limitBytes": "100000"}
@@ -219,14 +235,17 @@ async def test_a_log_or_text_without_end_is_cut_at_the_limit_and_another_answer_
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_an_error_that_names_its_target_and_is_not_followed(tmp_path: Path, status: int) -> None:
+@each_way
+async def test_a_redirect_is_an_error_that_names_its_target_and_is_not_followed(
+    tmp_path: Path, by: str, status: int
+) -> None:
     asked: list[str] = []
 
     async def elsewhere(request: web.Request) -> web.Response:
         asked.append(request.path)
         return web.Response(status=status, headers={"Location": "../../secrets"})
 
-    async with facing(elsewhere, tmp_path) as cluster:
+    async with facing(elsewhere, tmp_path, by=by) as cluster:
         for act in (cluster.get_text("/api/v1/pods/p:80/proxy/metrics"), cluster.get("/x"), cluster.delete("/x")):
             error = await error_from(act)
             assert (error.status, error.reason, error.transient) == (status, "Redirected", False)
@@ -234,7 +253,8 @@ async def test_a_redirect_is_an_error_that_names_its_target_and_is_not_followed(
     assert asked == ["/api/v1/pods/p:80/proxy/metrics", "/x", "/x"]
 
 
-async def test_a_page_that_is_too_large_is_asked_for_in_smaller_ones(tmp_path: Path) -> None:
+@each_way
+async def test_a_page_that_is_too_large_is_asked_for_in_smaller_ones(tmp_path: Path, by: str) -> None:
     asked: list[int] = []
 
     async def pages(request: web.Request) -> web.Response:
@@ -244,19 +264,20 @@ async def test_a_page_that_is_too_large_is_asked_for_in_smaller_ones(tmp_path: P
         items = [{"n": n, "text": "x" * (40 << 20) if n < 2 else ""} for n in range(start, end)]
         return web.json_response({"metadata": {"continue": str(end) if end < 6 else ""}, "items": items})
 
-    async with facing(pages, tmp_path, 30.0) as cluster:
+    async with facing(pages, tmp_path, 30.0, by=by) as cluster:
         assert await cluster.list_views("/x", lambda item: int(item["n"])) == [0, 1, 2, 3, 4, 5]
     assert asked == [500, 125, 31, 7, 1, 1, 1, 1, 1, 1]
 
 
-async def test_a_delete_says_background_and_which_object_it_means(tmp_path: Path) -> None:
+@each_way
+async def test_a_delete_says_background_and_which_object_it_means(tmp_path: Path, by: str) -> None:
     bodies: list[Any] = []
 
     async def deleting(request: web.Request) -> web.Response:
         bodies.append(await request.json())
         return web.json_response({"status": "Success"})
 
-    async with facing(deleting, tmp_path) as cluster:
+    async with facing(deleting, tmp_path, by=by) as cluster:
         await cluster.delete("/x", uid="u1")
         await cluster.delete("/x")
     assert [body.get("preconditions") for body in bodies] == [{"uid": "u1"}, None]
@@ -304,7 +325,7 @@ async def test_an_expired_token_of_an_exec_plugin_is_renewed(tmp_path: Path) -> 
 @pytest.mark.cluster
 async def test_the_real_api_server_takes_every_request_that_we_make(cluster: Any) -> None:
     namespace = f"door-{uuid4().hex[:8]}"
-    async with Cluster.connect(str(cluster.kubeconfig)) as api:
+    async with DirectCluster.connect(str(cluster.kubeconfig)) as api:
         await api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
         maps = config_maps(namespace)
         for index in range(5):

@@ -2,11 +2,15 @@
 
 import asyncio
 import json
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+from urllib.parse import urljoin
 
 import pytest
 from aiohttp import web
@@ -14,6 +18,8 @@ from aiohttp.typedefs import Handler
 
 from precision_lab.lab import Lab
 from precision_operator.cli.commands.support_bundle import Bundle, gathered_bundle
+from precision_operator.cli.kubectl import through_kubectl
+from precision_operator.cli.options import Reach
 from precision_operator.cluster import ApiError, Cluster, paths
 from tests.support.eventually import eventually
 
@@ -48,6 +54,14 @@ async def served_pod(answer: Handler) -> AsyncIterator[tuple[str, int, list[str]
         await runner.cleanup()
 
 
+@asynccontextmanager
+async def reached(lab: Lab, kubeconfig: Path) -> AsyncIterator[Cluster]:
+    """The cluster as the plugin reaches it: by kubectl."""
+    path = f"{lab.binaries['kubectl'].parent}{os.pathsep}{os.environ['PATH']}"
+    with patch.dict(os.environ, PATH=path), through_kubectl(Reach(kubeconfig=str(kubeconfig)), 30.0) as api:
+        yield api
+
+
 async def sent_on(_: web.Request) -> web.StreamResponse:
     return web.Response(status=302, headers={"Location": SECRETS})
 
@@ -71,7 +85,7 @@ async def test_the_bundle_holds_what_the_releases_pods_say_and_no_secret(cluster
     async with (
         served_pod(sent_on) as (address, port, asked),
         served_pod(metrics) as (own_address, own_port, _),
-        Cluster.connect(str(cluster.kubeconfig)) as api,
+        reached(cluster, cluster.kubeconfig) as api,
     ):
         await api.create(paths.collection("v1", "secrets", tenant), {"metadata": {"name": "s"}, "data": {"k": PLANTED}})
         lookalike = template(port) | {"metadata": {"name": "lookalike", "labels": LABELS}}
@@ -97,10 +111,7 @@ async def test_the_bundle_holds_what_the_releases_pods_say_and_no_secret(cluster
         proxied = f"{paths.item(paths.pods(tenant), 'lookalike')}:{port}/proxy/metrics"
         with pytest.raises(ApiError, match=r"a redirect to .*secrets.*, which is not followed"):
             await api.get_text(proxied)
-        api._configuration.client_session_kwargs.pop("middlewares")  # for control: the attack, where nothing protects
-        await api._rest.close()
-        api._rest.pool_manager = None
-        assert PLANTED in await api.get_text(proxied)
+        assert PLANTED in await api.get_text(urljoin(proxied, SECRETS)), "for control: where it would lead"
     cluster.kubectl("delete", "namespace", tenant, "--wait=false")
 
 
@@ -108,10 +119,8 @@ async def bundle_of_editor(cluster: Lab, tenant: str) -> Bundle:
     """That of who may edit this namespace, and nothing else."""
     granted = ("rolebinding", "dev", "--clusterrole=edit", f"--serviceaccount={tenant}:default")
     cluster.kubectl("-n", tenant, "create", *granted)
-    async with (
-        Cluster.connect(str(await asyncio.to_thread(cluster.service_account_kubeconfig, tenant, "default"))) as api,
-        asyncio.timeout(30),
-    ):
+    kubeconfig = await asyncio.to_thread(cluster.service_account_kubeconfig, tenant, "default")
+    async with reached(cluster, kubeconfig) as api, asyncio.timeout(30):
         bundle = await gathered_bundle(api, tenant)
         while "jobs.json" not in bundle.files:  # the API server has not seen the binding yet
             bundle = await gathered_bundle(api, tenant)

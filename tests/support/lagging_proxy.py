@@ -20,7 +20,7 @@ from aiohttp import web
 
 from precision_lab.cluster.kubeconfig import read, write
 from precision_lab.release.install import NAMESPACE
-from precision_operator.cluster import kopf_connection
+from precision_operator.cluster.connection import kopf_connection
 from tests.support.site import Site
 
 Kind = Literal["refused", "lost answer", "500", "429", "410", "cut", "hang"]

@@ -39,7 +39,7 @@ class Plugin:
     @property
     def environment(self) -> dict[str, str]:
         return {
-            "PATH": f"{self.folder}{os.pathsep}{self.kubectl.parent}",
+            "PATH": os.pathsep.join((str(self.folder), str(self.kubectl.parent), os.defpath)),
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "KUBECONFIG": str(self.kubeconfig),
             "HOME": str(self.folder),

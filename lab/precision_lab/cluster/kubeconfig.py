@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from precision_lab.cluster.certificates import Pair, write_secret
-from precision_operator.cluster import Cluster
+from precision_operator.cluster.connection import DirectCluster
 
 DEADLINE_SECONDS = 120.0
 
@@ -61,9 +61,9 @@ def read(path: Path) -> Credentials:
 
 
 @asynccontextmanager
-async def administrator(kubeconfig: Path) -> AsyncIterator[Cluster]:
+async def administrator(kubeconfig: Path) -> AsyncIterator[DirectCluster]:
     """The lab's own connection. It is patient: a test's machine may be busy with whole clusters."""
-    async with Cluster.connect(str(kubeconfig), deadline_seconds=DEADLINE_SECONDS) as cluster:
+    async with DirectCluster.connect(str(kubeconfig), deadline_seconds=DEADLINE_SECONDS) as cluster:
         cluster.user_agent = "precision-lab"
         yield cluster
 

@@ -4,6 +4,7 @@ A command is one row of COMMANDS; its module is imported only when it is asked f
 one needs. Data goes to stdout, everything else to stderr; how a command ends is a table of its own.
 """
 
+import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module, metadata
@@ -38,7 +39,7 @@ SOLVER = ("numpy", "highspy")
 """What `plan` alone imports: the packages of the extra [plan] of kubectl-precision."""
 _HELP = {"help_option_names": ["-h", "--help"]}
 _FLAGS = ("-A", "--all-namespaces")
-_WITH_VALUE = "-n --namespace --context --kubeconfig --request-timeout -l --selector -o --output"
+_WITH_VALUE = "-n --namespace --context --kubeconfig --request-timeout --as --token -l --selector -o --output"
 
 
 def command_first(arguments: list[str]) -> list[str]:
@@ -159,4 +160,5 @@ def _precision(
 
 def main() -> None:
     """Entry point of the kubectl-precision program."""
+    gc.set_threshold(50_000)  # what is imported stays: looking for garbage in it takes a twentieth of a command
     app(prog_name="kubectl-precision")

@@ -34,6 +34,7 @@ _BARE = ("profile", "node")
 _TAKE_KINDS = ("rerun", "report", "compare")
 """Commands that take kind/NAME too."""
 _OPTION_NAMES: Mapping[str, str] = {"--profile": "profile", "--namespace": "namespace", "-n": "namespace"}
+_REACH = {"context": "--context", "kubeconfig": "--kubeconfig", "as_user": "--as", "token": "--token"}
 Names = Callable[[str, Mapping[str, str]], Sequence[str]]
 """From a kind and the options that are already typed to the names of that kind."""
 
@@ -92,27 +93,31 @@ def _options(name: str) -> Iterator[tuple[str, str]]:
 
 def names_in_cluster(kind: str, options: Mapping[str, str], seconds: float = SECONDS) -> Sequence[str]:
     """The names that the cluster has; none where it doesn't answer in time."""
+    from precision_operator.cli.kubectl import through_kubectl
+    from precision_operator.cli.options import Reach
     from precision_operator.cluster import ApiError, ConnectionProblem
 
+    given = {name: value for name, key in _REACH.items() if (value := options.get(key)) is not None}
     try:
-        return asyncio.run(asyncio.wait_for(_names(kind, options), seconds))
+        with through_kubectl(Reach(**given), seconds) as cluster:
+            return asyncio.run(asyncio.wait_for(_names(cluster, kind, options), seconds))
     except (ApiError, ConnectionProblem, TimeoutError):
         return ()
 
 
-async def _names(kind: str, options: Mapping[str, str]) -> Sequence[str]:
-    from precision_operator.cluster import Cluster, paths
+async def _names(cluster: Any, kind: str, options: Mapping[str, str]) -> Sequence[str]:
+    from precision_operator.cluster import paths
 
-    async with Cluster.connect(options.get("--kubeconfig"), options.get("--context"), SECONDS) as cluster:
-        namespace = options.get("-n") or options.get("--namespace") or cluster.namespace
-        if kind in ("pool", "driver", "run"):
-            return await _in_reports(cluster, namespace, kind, options.get("--profile"))
-        path = {
-            "profile": paths.profiles(namespace),
-            "node": paths.NODES,
-            "namespace": paths.collection("v1", "namespaces"),
-        }[kind]
-        return await cluster.list_views(path, lambda raw: str(raw["metadata"]["name"]))
+    namespace = options.get("-n") or options.get("--namespace") or cluster.namespace
+    if kind in ("pool", "driver", "run"):
+        return await _in_reports(cluster, namespace, kind, options.get("--profile"))
+    path = {
+        "profile": paths.profiles(namespace),
+        "node": paths.NODES,
+        "namespace": paths.collection("v1", "namespaces"),
+    }[kind]
+    names: Sequence[str] = await cluster.list_views(path, lambda raw: str(raw["metadata"]["name"]))
+    return names
 
 
 async def _in_reports(cluster: Any, namespace: str, kind: str, profile: str | None) -> Sequence[str]:

@@ -4,11 +4,13 @@ import asyncio
 import re
 import sys
 from collections.abc import Awaitable, Callable
+from shutil import which
 from typing import TypeVar
 
 from precision_api.facts.names import API_VERSION
+from precision_operator.cli.kubectl import through_kubectl
 from precision_operator.cli.options import Reach, seconds_of
-from precision_operator.cli.terminal import CLUSTER, INTERRUPTED, NO_CRDS, NO_RIGHT, Code, end
+from precision_operator.cli.terminal import CLUSTER, INTERRUPTED, NO_CRDS, NO_PROGRAM, NO_RIGHT, Code, end
 from precision_operator.cluster import ApiError, Cluster, ConnectionProblem
 
 T = TypeVar("T")
@@ -22,14 +24,16 @@ _RIGHT = re.compile(
 def ask_cluster(reach: Reach, work: Callable[[Cluster], Awaitable[T]]) -> T:
     """What `work` gives for the cluster; ends the command with a sentence where the cluster doesn't let it."""
     seconds = seconds_of(reach.request_timeout)
+    if which("kubectl") is None:
+        end(NO_PROGRAM, "kubectl is not on the PATH: install it, since the plugin asks the cluster through it")
     answers: list[T] = []  # not the task's result, of which asyncio.run makes a repr: 85 MiB for 10,000 nodes
 
-    async def ask() -> None:
-        async with Cluster.connect(reach.kubeconfig, reach.context, seconds) as cluster:
-            answers.append(await work(cluster))
+    async def ask(cluster: Cluster) -> None:
+        answers.append(await work(cluster))
 
     try:
-        asyncio.run(ask())
+        with through_kubectl(reach, seconds) as cluster:
+            asyncio.run(ask(cluster))
         return answers[0]
     except (ApiError, ConnectionProblem) as error:
         code, message = explained(error)

@@ -32,6 +32,8 @@ class Reach:
     context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None
     kubeconfig: Annotated[str | None, typer.Option(help="Path of the kubeconfig.")] = None
     request_timeout: Annotated[str, typer.Option(help="How long to wait for one answer, for example 30s.")] = "30s"
+    as_user: Annotated[str | None, typer.Option("--as", help="User to impersonate.")] = None
+    token: Annotated[str | None, typer.Option(help="Bearer token to log in with.")] = None
 
 
 def asks_cluster(command: Callable[..., None]) -> Callable[..., None]:

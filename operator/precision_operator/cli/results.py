@@ -82,6 +82,14 @@ def status_of(view: ProfileView) -> ProfileStatus:
         return ProfileStatus()
 
 
+def unserved(namespace: str) -> str:
+    """What to look at when a profile's status is not of its present spec."""
+    return (
+        f"The operator has not judged the profile as it is now. If that stays so, see whether it runs and watches "
+        f"namespace {namespace} (chart value watchNamespaces)."
+    )
+
+
 def node_name(raw: Raw) -> str:
     """A node's name, of the whole object."""
     return str(raw["metadata"]["name"])

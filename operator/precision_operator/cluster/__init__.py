@@ -16,7 +16,6 @@ except RuntimeError:
     os.environ["HOME"] = "/"
 
 from precision_operator.cluster.client import USER_AGENT, Cluster, get_or_none
-from precision_operator.cluster.connection import kopf_connection
 from precision_operator.cluster.errors import ApiError, ConnectionProblem
 
-__all__ = ["USER_AGENT", "ApiError", "Cluster", "ConnectionProblem", "get_or_none", "kopf_connection"]
+__all__ = ["USER_AGENT", "ApiError", "Cluster", "ConnectionProblem", "get_or_none"]

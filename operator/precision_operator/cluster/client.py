@@ -1,22 +1,22 @@
-"""One connection to the API server: all requests that the operator, the exporter, the plugin and the lab make."""
+"""All requests that the operator, the exporter, the plugin and the lab make, whichever way they reach the API server.
+
+The ways are classes of their own, so that none pays for another one's packages: DirectCluster, and the plugin's.
+"""
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from math import inf
 from time import perf_counter
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
 
-import aiohttp
-from kubernetes.aio.client.rest import RESTClientObject
-from kubernetes.aio.config import ConfigException
 from pydantic_core import from_json
 
-from precision_operator.cluster.connection import Connection, authorization, connection, refuse_redirects
-from precision_operator.cluster.errors import TIMEOUT, TOO_LARGE, UNREACHABLE, ApiError, error_of
+from precision_operator.cluster.errors import REDIRECTS, TIMEOUT, TOO_LARGE, UNREACHABLE, ApiError, error_of, redirected
 from precision_operator.cluster.server_time import ServerTime
 
 Json = dict[str, Any]
@@ -26,7 +26,6 @@ Query = Mapping[str, str | None] | None
 View = TypeVar("View")
 
 USER_AGENT = "precision-profiler"
-_CONNECT_SECONDS = 10.0
 _PATCH_TYPES = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
@@ -65,13 +64,23 @@ async def _in_turns(values: Iterable[View]) -> AsyncIterator[View]:
             began = perf_counter()
 
 
-class Cluster:
+@dataclass(frozen=True)
+class Answer:
+    """What came of a request; `header` gives the value of one, the body comes in pieces, once."""
+
+    status: int
+    phrase: str
+    header: Callable[[str], str | None]
+    body: AsyncIterator[bytes]
+
+
+class Cluster(ABC):
     """Requests to one API server. All raise ApiError; each has its own deadline of `deadline_seconds`."""
 
-    def __init__(self, connection: Connection, deadline_seconds: float = 30.0) -> None:
-        self.namespace = connection.namespace
+    def __init__(self, namespace: str, server: str, deadline_seconds: float) -> None:
+        self.namespace = namespace
         """The namespace that is meant when a user names none."""
-        self.server: str = connection.configuration.host
+        self.server = server
         self.user_agent = USER_AGENT
         """How audit logs name this process; what is before the slash is the field manager of what it writes."""
         self.before_write: Callable[[], None] = lambda: None
@@ -80,32 +89,17 @@ class Cluster:
         """Told of each request how it ended: method and HTTP status, 0 where there was no answer."""
         self.server_time = ServerTime()
         """What its answers tell of the API server's clock."""
-        self._configuration = connection.configuration
-        self._configuration.connection_pool_maxsize = 0  # no bound: each watch holds one
-        self._configuration.client_session_kwargs = {
-            "trust_env": connection.through_proxy,
-            "middlewares": (refuse_redirects,),
-            "request_class": partial(_Request, cluster=self),
-        }
-        connect_seconds = min(deadline_seconds, _CONNECT_SECONDS)
-        self._timeout = aiohttp.ClientTimeout(total=deadline_seconds, sock_connect=connect_seconds)
-        self._rest = RESTClientObject(connection.configuration)
+        self._deadline_seconds = deadline_seconds
 
-    @classmethod
-    @asynccontextmanager
-    async def connect(
-        cls, kubeconfig: str | None = None, context: str | None = None, deadline_seconds: float = 30.0
-    ) -> "AsyncIterator[Cluster]":
-        """A cluster as kubectl would find it; closed at the end. Raises ConnectionProblem when there is none."""
-        cluster = cls(await connection(kubeconfig, context), deadline_seconds)
-        try:
-            yield cluster
-        finally:
-            await cluster.close()
+    @abstractmethod
+    def _exchange(
+        self, method: str, target: str, headers: dict[str, str], body: object, silent_seconds: float | None
+    ) -> AbstractAsyncContextManager[Answer]:
+        """The answer, whatever its status, to be read in the block; `target` is a path with its query.
 
-    async def close(self) -> None:
-        """Give the sockets back."""
-        await self._rest.close()
+        Raises OSError where there is none, TimeoutError after the deadline, or where `silent_seconds` stand in its
+        place, when nothing has come for so long. Follows no redirect.
+        """
 
     async def list_all(
         self, path: str, label_selector: str | None = None, field_selector: str | None = None, limit: int = PAGE_ITEMS
@@ -191,8 +185,7 @@ class Cluster:
             "allowWatchBookmarks": "true" if bookmarks else None,
         }
         silence = _SILENT_SECONDS if bookmarks else _WATCH_SECONDS + 60
-        deadline = aiohttp.ClientTimeout(sock_connect=self._timeout.sock_connect, sock_read=silence)
-        async with self._response("GET", path, query, deadline=deadline) as response:
+        async with self._response("GET", path, query, silent_seconds=silence) as response:
             async for event in _events(response, f"WATCH {path}"):
                 if event["type"] == "ERROR":
                     body = json.dumps(event["object"]).encode()
@@ -314,36 +307,34 @@ class Cluster:
         query: Query = None,
         body: object = None,
         content_type: str = "application/json",
-        deadline: aiohttp.ClientTimeout | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        silent_seconds: float | None = None,
+    ) -> AsyncIterator[Answer]:
         """A 2xx answer, to be read in the block. Raises ApiError, also for what goes wrong while it is read."""
         act = f"{method} {path}"
         headers = {"Accept": "application/json, */*", "User-Agent": self.user_agent, "Content-Type": content_type}
         asked = {key: value for key, value in (query or {}).items() if value is not None}
-        url = self.server + path + (f"?{urlencode(asked)}" if asked else "")
-        deadline = deadline or self._timeout
+        target = path + (f"?{urlencode(asked)}" if asked else "")
         refusal = b""
         try:
-            if token := await authorization(self._configuration):
-                headers["Authorization"] = token
             began = self.server_time.local()
-            answer = await self._rest.request(method, url, headers=headers, body=body, _request_timeout=deadline)
-            async with answer.response as response:
-                self.server_time.heard(began, response.headers.get("Date"))
-                if response.status < 300:
-                    yield response
+            async with self._exchange(method, target, headers, body, silent_seconds) as answer:
+                self.server_time.heard(began, answer.header("Date"))
+                if answer.status < 300:
+                    yield answer
+                elif answer.status in REDIRECTS:
+                    raise redirected(act, answer.status, answer.header("Location"))
                 else:
-                    refusal = await _read(response, _TEXT_LIMIT_BYTES)
+                    refusal = await _read(answer, _TEXT_LIMIT_BYTES)
         except TimeoutError as error:
             self.answered(method, 0)
-            seconds = deadline.total or deadline.sock_read
+            seconds = silent_seconds or self._deadline_seconds
             raise ApiError(0, TIMEOUT, f"{act}: no answer within {seconds:g} s") from error
-        except (aiohttp.ClientError, ConfigException, OSError) as error:
+        except OSError as error:
             self.answered(method, 0)
             raise ApiError(0, UNREACHABLE, f"{act}: {error or type(error).__name__}") from error
-        self.answered(method, response.status)
-        if response.status >= 300:
-            raise error_of(act, response.status, response.reason or "", refusal, response.headers.get("Retry-After"))
+        self.answered(method, answer.status)
+        if answer.status >= 300:
+            raise error_of(act, answer.status, answer.phrase, refusal, answer.header("Retry-After"))
 
 
 async def get_or_none(cluster: Cluster, path: str) -> Json | None:
@@ -356,38 +347,20 @@ async def get_or_none(cluster: Cluster, path: str) -> Json | None:
         raise
 
 
-class _Request(aiohttp.ClientRequest):
-    """A request whose right to write is looked at when it has its connection: opening one may take long."""
-
-    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._cluster = cluster
-
-    async def write_bytes(self, writer: Any, conn: Any, content_length: int | None = None) -> None:
-        try:
-            if self.method != "GET":
-                self._cluster.before_write()
-        except Exception as refusal:
-            conn.protocol.set_exception(refusal)
-            conn.close()
-            return
-        await super().write_bytes(writer, conn, content_length)
-
-
-async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
+async def _read(response: Answer, limit: int) -> bytes:
     """The body, or what was read of it until it had more than `limit` bytes."""
     content = bytearray()
-    async for chunk in response.content.iter_any():
+    async for chunk in response.body:
         content += chunk
         if len(content) > limit:
             break
     return bytes(content)
 
 
-async def _events(response: aiohttp.ClientResponse, act: str) -> AsyncIterator[Json]:
+async def _events(response: Answer, act: str) -> AsyncIterator[Json]:
     """The events of a watch, one a line; ApiError for a line that is none."""
     rest = b""
-    async for chunk in response.content.iter_any():
+    async for chunk in response.body:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             try:

@@ -1,7 +1,10 @@
-"""Where the API server is and who we are: a kubeconfig, or the pod's service account."""
+"""Straight to the API server: where it is and who we are, by a kubeconfig or the pod's service account."""
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -9,14 +12,17 @@ from urllib.parse import urlsplit
 import aiohttp
 import yaml
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 
-from precision_operator.cluster.errors import ApiError, ConnectionProblem
+from precision_operator.cluster.client import Answer, Cluster
+from precision_operator.cluster.errors import REDIRECTS, ConnectionProblem, redirected
 
 if TYPE_CHECKING:
     import kopf
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_CONNECT_SECONDS = 10.0
 _LOOPBACK = ("localhost", "127.", "::1")
 
 
@@ -34,7 +40,69 @@ class Connection:
         return not (urlsplit(self.configuration.host).hostname or "").startswith(_LOOPBACK)
 
 
-async def connection(kubeconfig: str | None = None, context: str | None = None) -> Connection:
+class DirectCluster(Cluster):
+    """Requests by kubernetes.aio, as kubeconfig or service account say."""
+
+    def __init__(self, connection: Connection, deadline_seconds: float = 30.0) -> None:
+        super().__init__(connection.namespace, connection.configuration.host, deadline_seconds)
+        self._configuration = connection.configuration
+        self._configuration.connection_pool_maxsize = 0  # no bound: each watch holds one
+        self._configuration.client_session_kwargs = {
+            "trust_env": connection.through_proxy,
+            "middlewares": (refuse_redirects,),
+            "request_class": partial(_Request, cluster=self),
+        }
+        self._connect_seconds = min(deadline_seconds, _CONNECT_SECONDS)
+        self._rest = RESTClientObject(connection.configuration)
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, kubeconfig: str | None, deadline_seconds: float = 30.0) -> "AsyncIterator[DirectCluster]":
+        """A cluster as kubectl would find it; closed at the end. Raises ConnectionProblem when there is none."""
+        cluster = cls(await connection(kubeconfig), deadline_seconds)
+        try:
+            yield cluster
+        finally:
+            await cluster._rest.close()
+
+    @asynccontextmanager
+    async def _exchange(
+        self, method: str, target: str, headers: dict[str, str], body: object, silent_seconds: float | None
+    ) -> AsyncIterator[Answer]:
+        total = None if silent_seconds else self._deadline_seconds
+        deadline = aiohttp.ClientTimeout(total, sock_connect=self._connect_seconds, sock_read=silent_seconds)
+        try:
+            if token := await authorization(self._configuration):
+                headers["Authorization"] = token
+            url = self.server + target
+            answer = await self._rest.request(method, url, headers=headers, body=body, _request_timeout=deadline)
+            async with answer.response as response:
+                yield Answer(response.status, response.reason or "", response.headers.get, response.content.iter_any())
+        except TimeoutError:  # some are ClientErrors too
+            raise
+        except (aiohttp.ClientError, ConfigException) as error:
+            raise ConnectionError(str(error) or type(error).__name__) from error
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request whose right to write is looked at when it has its connection: opening one may take long."""
+
+    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._cluster = cluster
+
+    async def write_bytes(self, writer: Any, conn: Any, content_length: int | None = None) -> None:
+        try:
+            if self.method != "GET":
+                self._cluster.before_write()
+        except Exception as refusal:
+            conn.protocol.set_exception(refusal)
+            conn.close()
+            return
+        await super().write_bytes(writer, conn, content_length)
+
+
+async def connection(kubeconfig: str | None = None) -> Connection:
     """The connection that kubectl would use.
 
     An explicit `kubeconfig` comes first, then $KUBECONFIG, then the pod's service account, then ~/.kube/config.
@@ -42,16 +110,16 @@ async def connection(kubeconfig: str | None = None, context: str | None = None) 
     """
     path = kubeconfig or os.environ.get("KUBECONFIG")
     in_a_pod = os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").is_file()
-    if not path and not context and in_a_pod:
+    if not path and in_a_pod:
         return _from_service_account()
-    return await _from_file(path or str(Path.home() / ".kube" / "config"), context)
+    return await _from_file(path or str(Path.home() / ".kube" / "config"))
 
 
-async def kopf_connection(kubeconfig: str | None = None, context: str | None = None) -> "kopf.ConnectionInfo":
+async def kopf_connection(kubeconfig: str | None = None) -> "kopf.ConnectionInfo":
     """The same connection for kopf's watches: call it from a handler of `kopf.on.login` (kopf asks again after 401)."""
     import kopf
 
-    details = await connection(kubeconfig, context)
+    details = await connection(kubeconfig)
     configuration = details.configuration
     scheme, _, token = (await authorization(configuration)).partition(" ")
     return kopf.ConnectionInfo(
@@ -76,11 +144,10 @@ async def authorization(configuration: Any) -> str:
 async def refuse_redirects(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """The answer. Raises ApiError for a redirect: a pod behind the API server's proxy would choose what we ask for."""
     answer = await send(request)
-    if answer.status not in (301, 302, 303, 307, 308):
+    if answer.status not in REDIRECTS:
         return answer
     answer.close()
-    words = f"a redirect to {str(answer.headers.get('Location'))[:200]!r}, which is not followed"
-    raise ApiError(answer.status, "Redirected", f"{request.method} {request.url.path}: {words}")
+    raise redirected(f"{request.method} {request.url.path}", answer.status, answer.headers.get("Location"))
 
 
 def _from_service_account() -> Connection:
@@ -99,14 +166,12 @@ def _any_file(path: str) -> bool:
     return any(Path(part).expanduser().is_file() for part in path.split(os.pathsep))
 
 
-async def _from_file(path: str, context: str | None) -> Connection:
+async def _from_file(path: str) -> Connection:
     if not _any_file(path):
         raise ConnectionProblem(f"there is no kubeconfig at {path}: name one with --kubeconfig or $KUBECONFIG")
     configuration = Configuration()
     try:
-        loader = await load_kube_config(
-            config_file=path, context=context, client_configuration=configuration, persist_config=False
-        )
+        loader = await load_kube_config(config_file=path, client_configuration=configuration, persist_config=False)
     except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
         raise ConnectionProblem(f"reading kubeconfig {path}: {error}") from error
     _keep_fresh(configuration, loader)

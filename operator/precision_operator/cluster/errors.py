@@ -5,6 +5,7 @@ import json
 UNREACHABLE = "Unreachable"
 TIMEOUT = "Timeout"
 TOO_LARGE = "TooLarge"
+REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class ConnectionProblem(ValueError):
@@ -46,6 +47,11 @@ class ApiError(Exception):
     def refuses_fields(self) -> bool:
         """Whether fields of the object are at fault; else a 422 is a JSON patch whose test fails."""
         return self.status == 422 and bool(self.causes)
+
+
+def redirected(act: str, status: int, location: str | None) -> ApiError:
+    """The error of an answer that sends on to somewhere else."""
+    return ApiError(status, "Redirected", f"{act}: a redirect to {str(location)[:200]!r}, which is not followed")
 
 
 def error_of(act: str, status: int, phrase: str, body: bytes, retry_after: str | None) -> ApiError:

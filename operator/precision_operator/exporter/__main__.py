@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from precision_operator.cluster import Cluster, ConnectionProblem
+from precision_operator.cluster import ConnectionProblem
+from precision_operator.cluster.connection import DirectCluster
 from precision_operator.cluster.http_server import probes, serving
 from precision_operator.cluster.log_format import log_plainly
 from precision_operator.cluster.withdrawal import first_of, on_signals, own_deployment_deleted, signal_comes
@@ -120,7 +121,7 @@ async def run(options: argparse.Namespace) -> None:
     store, own_metrics = Store(selection), OwnMetrics()
     scrapes = Scrapes(store, own_metrics, options.shards if selection.nodes else 0)
     async with (
-        Cluster.connect(options.kubeconfig) as cluster,
+        DirectCluster.connect(options.kubeconfig) as cluster,
         serving(probes(scrapes.readiness), options.host, options.probe_port),
         serving(application(scrapes), options.host, options.port) as port,
     ):

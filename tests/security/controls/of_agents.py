@@ -324,7 +324,7 @@ READERS: tuple[Control, ...] = (
         (
             "operator/precision_operator/cluster/connection.py",
             "the refusal of redirects",
-            "if answer.status not in (301, 302, 303, 307, 308):",
+            "if answer.status not in REDIRECTS:",
             "if answer.status:",
             "tests/cluster/test_client.py::test_a_redirect_is_an_error_that_names_its_target_and_is_not_followed",
             "tests/cluster/test_watching.py::test_kopf_follows_no_redirect",

@@ -62,9 +62,13 @@ ON_CLUSTER: tuple[Control, ...] = (
         "no redirect is followed",
         "the refusal of redirects, before a real API server",
         Change(
-            "operator/precision_operator/cluster/connection.py",
-            "if answer.status not in (301, 302, 303, 307, 308):",
-            "if answer.status:",
+            "operator/precision_operator/cluster/client.py",
+            'raise redirected(act, answer.status, answer.header("Location"))',
+            "from urllib.parse import urljoin\n"
+            '                    there = urljoin(path, answer.header("Location"))\n'
+            "                    async with self._response(method, there) as answer:\n"
+            "                        yield answer\n"
+            "                    return",
         ),
         "tests/e2e/test_support_bundle.py::test_the_bundle_holds_what_the_releases_pods_say_and_no_secret",
         needs="cluster",

@@ -11,12 +11,17 @@ import typer
 from pydantic.alias_generators import to_camel
 
 from precision_api.facts.plain_text import three_digits
+from precision_operator.cli.commands.nodes import labelled
+from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.object_ref import resolve_name
 from precision_operator.cli.operands import OPERANDS, full_name, names_of, saved_side, side_of
 from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, Selector, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
+from precision_operator.cli.results import Results, of_profile, profile_named, results
 from precision_operator.cli.terminal import NO_ANSWER, SLOWER, end, fail, note, say
+from precision_operator.cluster import Cluster
 from precision_operator.core.observe.observed import ReportView
+from precision_operator.core.observe.views import report_view
 from precision_operator.core.results.compare import UNKNOWN, Comparison, ComparisonRow, Refused, compare
 from precision_operator.core.results.intervals import bounds_text
 from precision_operator.core.results.ratios import EQUAL_WITHIN, ComparisonOutcome, Ratio
@@ -86,14 +91,6 @@ def _sides(
 def _live(
     words: Sequence[str], namespace: str | None, profile: str | None, selector: str | None, reach: Reach
 ) -> dict[str, Side]:
-    from precision_operator.cli.commands.nodes import (
-        labelled,  # only here: files are compared without a Kubernetes client
-    )
-    from precision_operator.cli.connection_options import ask_cluster
-    from precision_operator.cli.results import Results, of_profile, profile_named, results
-    from precision_operator.cluster import Cluster
-    from precision_operator.core.observe.views import report_view
-
     async def work(cluster: Cluster) -> tuple[Results, set[str] | None]:
         there = await results(cluster, namespace or cluster.namespace, report_view)
         return there, await labelled(cluster, selector)

@@ -14,10 +14,13 @@ from precision_api.facts.plain_text import number_of
 from precision_api.kinds.profile import ProfileSpec
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
+from precision_operator.cli.connection_options import ask_cluster
+from precision_operator.cli.gathering import ProfileInFile, Seen, planned
 from precision_operator.cli.options import FormOf, Namespace, Reach, asks_cluster, seconds_of
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
 from precision_operator.cli.terminal import did_you_mean, fail, note, say, sentences
+from precision_operator.cluster import Cluster
 from precision_operator.core.attempts.actions import Close, Start
 from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
 from precision_operator.core.eligibility.checks import mismatch, offer
@@ -239,13 +242,6 @@ def _online(
     profile: ProfileView, texts: Mapping[tuple[str, str], dict[str, str]], reach: Reach
 ) -> tuple[Observed, Plan, str]:
     """The world with the profile in it, the plan for it, and the profile's key there."""
-    from precision_operator.cli.connection_options import ask_cluster
-    from precision_operator.cli.gathering import (  # only here: it needs the Kubernetes client
-        ProfileInFile,
-        Seen,
-        planned,
-    )
-    from precision_operator.cluster import Cluster
 
     async def ask(cluster: Cluster) -> tuple[Seen, str]:
         placed = replace(profile, namespace=profile.namespace or cluster.namespace)

@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from precision_api.facts.names import ANNOTATION_RERUN
-from precision_operator.cli.commands.why import unserved
 from precision_operator.cli.connection_options import ask_cluster, count_of, or_if_forbidden
 from precision_operator.cli.object_ref import KINDS
 from precision_operator.cli.options import FormOf, Namespace, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed
-from precision_operator.cli.results import node_name, reports_of
+from precision_operator.cli.results import node_name, reports_of, unserved
 from precision_operator.cli.terminal import did_you_mean, fail, no_profile, say
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, ReportView

@@ -12,12 +12,11 @@ from precision_api.facts.plain_text import plain as without_controls
 from precision_api.facts.recipes import Recipe, recipe_text, risk_of, risks_of
 from precision_api.kinds.profile import PoolStatus, ProfileStatus
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
-from precision_operator.cli.commands.why import unserved
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, asks_cluster, place_of, seconds_of
 from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
 from precision_operator.cli.pool_recipes import PoolRecipes, read_pool_recipes, recipes_table
-from precision_operator.cli.results import status_of
+from precision_operator.cli.results import status_of, unserved
 from precision_operator.cli.terminal import fail, no_profile
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.clock import short_time

@@ -13,7 +13,7 @@ from precision_operator.cli.gathering import Seen, gathered
 from precision_operator.cli.object_ref import bare_node
 from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, OfProfile, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
-from precision_operator.cli.results import node_name
+from precision_operator.cli.results import node_name, unserved
 from precision_operator.cli.terminal import did_you_mean, fail, no_profile, note, say
 from precision_operator.cluster import paths
 from precision_operator.core.results.outliers import Judged
@@ -161,14 +161,6 @@ def _verdict(acceptance: ReportAcceptance) -> Iterator[tuple[str, str]]:
         name, sha256 = acceptance.reference.name, acceptance.reference.sha256
         yield "against", f"{AGAINST[worst.check]}, by reference {name} ({sha256[:12]})"
     yield "do", ACTS.get(acceptance.reason, REFERENCE)
-
-
-def unserved(namespace: str) -> str:
-    """What to look at when a profile's status is not of its present spec."""
-    return (
-        f"The operator has not judged the profile as it is now. If that stays so, see whether it runs and watches "
-        f"namespace {namespace} (chart value watchNamespaces)."
-    )
 
 
 def _stands(judged: Judged) -> str:

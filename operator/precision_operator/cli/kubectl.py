@@ -1,0 +1,122 @@
+"""The user's own kubectl as the way to the API server: `kubectl proxy` on a socket that only this user can open.
+
+So the plugin logs in however kubectl does. The proxy passes answers on as they are: status, redirects, length; our
+client follows no redirect, and reads no more than was asked for.
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from pathlib import Path
+from subprocess import PIPE, STDOUT, Popen
+from tempfile import mkdtemp
+from threading import Thread
+from typing import IO
+
+from precision_operator.cli.options import Reach
+from precision_operator.cli.terminal import say
+from precision_operator.cluster import Cluster, ConnectionProblem
+from precision_operator.cluster.client import Answer
+
+_SERVE = """\
+trap : INT HUP TERM
+tty=/dev/tty
+(: <$tty) 2>/dev/null || tty=/dev/null
+kubectl config view --minify -o 'jsonpath={.contexts[0].context.namespace} {.clusters[0].cluster.server}' \
+  "$@" 2>/dev/null
+echo
+kubectl proxy --append-server-path --unix-socket="$0/api" "$@" <$tty &
+exec >&- 2>&-
+read _
+kill $!
+wait
+rm -r "$0"
+"""
+"""Serves until its standard input ends, which happens however the plugin ends; kubectl may ask at the terminal."""
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class KubectlCluster(Cluster):
+    """Requests to the proxy that listens at `address`."""
+
+    def __init__(self, address: str, namespace: str, server: str, deadline_seconds: float) -> None:
+        super().__init__(namespace, server, deadline_seconds)
+        self._address = address
+
+    @asynccontextmanager
+    async def _exchange(
+        self, method: str, target: str, headers: dict[str, str], body: object, silent_seconds: float | None
+    ) -> AsyncIterator[Answer]:
+        connection = HTTPConnection("localhost")
+        connection.sock = line = socket.socket(socket.AF_UNIX)
+        data = None if body is None else json.dumps(body).encode()
+
+        def ask() -> HTTPResponse:
+            line.connect(self._address)
+            connection.putrequest(method, target, skip_accept_encoding=True)  # else nothing would be compressed
+            for header in {**headers, "Content-Length": str(len(data or b""))}.items():
+                connection.putheader(*header)
+            connection.endheaders(data)
+            return connection.getresponse()
+
+        try:
+            async with asyncio.timeout(silent_seconds or self._deadline_seconds):
+                response = await asyncio.to_thread(ask)
+                told = response.headers
+                answer = Answer(response.status, response.reason, told.get, _pieces(response))
+                if answer.status == 500 and told.get_content_type() == "text/plain" and "Audit-Id" not in told:
+                    words = await anext(answer.body, b"")  # those of kubectl, whom the API server did not answer
+                    raise ConnectionError(words.decode(errors="replace").strip())
+                yield answer
+        except HTTPException as error:
+            raise ConnectionError(str(error) or type(error).__name__) from error
+        finally:
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)  # or a thread would wait for what doesn't come any more
+            connection.close()
+
+
+async def _pieces(response: HTTPResponse) -> AsyncIterator[bytes]:
+    while piece := await asyncio.to_thread(response.read, 1 << 20):
+        yield piece
+    if response.length:
+        raise ConnectionError(f"the answer breaks off {response.length:,} bytes before its end")
+
+
+@contextmanager
+def through_kubectl(reach: Reach, deadline_seconds: float) -> Iterator[Cluster]:
+    """The cluster that kubectl asks with the same options. Raises ConnectionProblem where kubectl doesn't start."""
+    given = {"context": reach.context, "kubeconfig": reach.kubeconfig, "as": reach.as_user, "token": reach.token}
+    options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    folder = mkdtemp(prefix="precision-")  # nobody else can enter it
+    command = ["sh", "-c", _SERVE, folder, f"--request-timeout={deadline_seconds:g}s", *options]
+    serving = Popen(command, stdin=PIPE, stdout=PIPE, stderr=STDOUT)
+    lifeline, out, said = serving.stdin, serving.stdout, list[bytes]()
+    assert lifeline is not None
+    assert out is not None
+    relay = Thread(target=_relay, args=(out,), daemon=True)
+    try:
+        namespace, _, server = out.readline().decode().strip("\n").partition(" ")
+        while not (line := out.readline()).startswith(b"Starting to serve"):
+            if not line:
+                raise ConnectionProblem(b"".join(said).decode(errors="replace").strip().removeprefix("error: "))
+            said.append(line)
+        relay.start()
+        of_pod = _POD_NAMESPACE.read_text().strip() if not namespace and _POD_NAMESPACE.is_file() else ""
+        yield KubectlCluster(f"{folder}/api", namespace or of_pod or "default", server, deadline_seconds)
+    finally:
+        lifeline.close()
+        serving.wait()
+        if relay.is_alive():
+            relay.join(1.0)  # a login helper may outlive kubectl
+
+
+def _relay(lines: IO[bytes]) -> None:
+    """Shows what kubectl and its login helpers say, but not what kubectl logs: the answer says that too."""
+    with lines:
+        for line in lines:
+            if not (line[:1] in b"IWEF" and line[1:5].isdigit()):
+                say(line.decode(errors="replace").rstrip(), err=True)

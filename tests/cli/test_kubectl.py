@@ -1,0 +1,72 @@
+"""The way to the cluster: kubectl is started with the user's options, and ends however the plugin ends."""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from precision_operator.cli import COMMANDS
+from tests.cli.api import Api, stand_in
+from tests.cli.test_conventions import ARGUMENTS, OF_THE_AGENT, WRITES_A_FILE, a_world
+from tests.support.eventually import eventually
+
+HEAVY = {"kubernetes", "aiohttp", "requests", "numpy", "highspy", "kopf"}
+LIGHT = [name for name in COMMANDS if name not in ("plan", *OF_THE_AGENT)]
+
+
+def process(*words: str, python: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+    """`kubectl-precision WORDS`, as a process of its own."""
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+    command = [sys.executable, *python, "-c", "from precision_operator.cli import main; main()", *words]
+    return subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_no_command_but_plan_imports_what_plans_or_the_operator_need(
+    name: str, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_world(api)
+    monkeypatch.chdir(api.folder)
+    output = ("-o", f"{name}.tar.gz") if name in WRITES_A_FILE else ()
+    with process(name, *ARGUMENTS.get(name, ()), *output, python=("-X", "importtime")) as running:
+        _, err = running.communicate(timeout=60)
+    imported = set(re.findall(r"^import time: .*\| +(\w+)$", err, re.MULTILINE))
+    assert "precision_operator" in imported
+    assert imported & HEAVY == set()
+
+
+def test_without_kubectl_one_sentence_says_so(api: Api) -> None:
+    with patch.dict(os.environ, PATH=""):
+        done = api.run("status")
+    words = "kubectl is not on the PATH: install it, since the plugin asks the cluster through it"
+    assert (done.exit_code, done.stdout, done.stderr) == (6, "", f"error: {words}\n")
+
+
+def test_what_kubectl_and_a_login_say_is_shown(api: Api) -> None:
+    api.profiles()
+    program = (api.folder / "kubectl").read_text()
+    stand_in(api.folder, program.replace("exec sleep", "echo Visit https://login.test >&2; exec sleep"))
+    done = api.run("status")
+    assert (done.exit_code, done.stderr) == (0, "Visit https://login.test\n")
+    stand_in(api.folder, "#!/bin/sh\necho 'error: context \"x\" does not exist' >&2; exit 1\n")
+    done = api.run("status", "--context=x")
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", 'error: context "x" does not exist\n')
+
+
+def test_kubectl_gets_the_options_and_ends_when_the_plugin_is_killed(api: Api) -> None:
+    api.profiles()
+    options = ("--context=c", "--kubeconfig=k", "--as=jane", "--token=t")
+    with process("status", "--watch", "--request-timeout=90", *options) as running:
+        assert running.stdout is not None
+        assert "There is no profile" in running.stdout.readline()
+        *_, proxy = (api.folder / "kubectl.log").read_text().splitlines()
+        address = Path(re.findall("--unix-socket=(.*?) ", proxy)[0])
+        assert proxy.endswith(" ".join(("--request-timeout=90s", *options)))
+        assert stat.S_IMODE(address.parent.stat().st_mode) == 0o700
+        running.kill()
+    assert eventually(lambda: not address.parent.exists())
