@@ -269,15 +269,13 @@ def test_an_assumed_precision_is_usable_only_where_nothing_ran(provenance: str, 
 @pytest.mark.parametrize(("verdict", "best"), VERDICTS)
 def test_a_recipe_whose_precision_is_not_proved_is_never_the_best(verdict: str, best: str) -> None:
     results = [recipe_row("bf16"), recipe_row("mxfp8", 1.4, verdict=verdict)]
-    found = read("n1", "GB200", ReportStatus.model_validate({"results": results})).marks.best
-    assert found == best
+    assert read("n1", "GB200", ReportStatus.model_validate({"results": results})).marks.best == best
 
 
 @pytest.mark.parametrize("loss", ["not_learning", "diverging", "diverged"])
 def test_a_recipe_that_does_not_learn_is_never_the_best(loss: str) -> None:
     results = [recipe_row("bf16"), recipe_row("mxfp8", 1.4, lossVerdict=loss)]
-    found = read("n1", "GB200", ReportStatus.model_validate({"results": results})).marks.best
-    assert found == "bf16"
+    assert read("n1", "GB200", ReportStatus.model_validate({"results": results})).marks.best == "bf16"
 
 
 PROBLEM = NoResult(Said("AgentCrashed", words="It crashed."))

@@ -59,13 +59,12 @@ def _make_odd(raw: Node, oddity: str) -> None:
                 status[part].pop("nvidia.com/gpu")
 
 
-def altered(rng: Random, before: Node) -> Node:
-    """The same node after a change that clusters see: cordoned, another driver, a GPU less, not ready ..."""
+def altered(rng: Random, before: Node, what: str = "") -> Node:
+    """The same node after a change (`what`, or any) that clusters see: cordoned, another driver, a GPU less ..."""
     meta, spec, status = dict(before["metadata"]), dict(before["spec"]), dict(before["status"])
     labels = dict(meta["labels"])
-    match rng.choice(
-        ["cordon", "cordon", "driver", "driver", "gpus", "ready", "mig", "rack", "deleting", "taint", "pool"]
-    ):
+    kinds = ["cordon", "cordon", "driver", "driver", "gpus", "ready", "mig", "rack", "deleting", "taint", "pool"]
+    match what or rng.choice(kinds):
         case "cordon":
             spec["unschedulable"] = not spec.get("unschedulable")
         case "driver":

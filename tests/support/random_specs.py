@@ -44,7 +44,7 @@ def spec(rng: Random, node_names: list[str]) -> dict[str, Any]:
     made |= _maybe(rng, 0.1, rerunOn=rng.choice([["SpecChange"], ["DriverChange", "HardwareChange"]]))
     made |= _maybe(rng, 0.4, retention={"deletedNodes": rng.choice(["1h", "30m", "24h"]), "history": rng.randint(1, 4)})
     made |= _maybe(rng, 0.05, suspend=True)
-    made |= _maybe(rng, 0.1, poolLabel=rng.choice([RACK, "nvidia.com/gpu.clique"]))
+    made |= _maybe(rng, 0.4, poolLabel=rng.choice([RACK, RACK, "nvidia.com/gpu.clique"]))
     made |= _maybe(rng, 0.1, thresholds={"slowNodePercent": rng.choice([1, 10, 30])})
     made |= rng.choice(BROKEN) if rng.random() < 0.03 else {}
     return made | (rng.choice(UNMEASURABLE) if rng.random() < 0.03 else {})

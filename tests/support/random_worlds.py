@@ -28,7 +28,7 @@ def grow(seed: str, passes: int, pools: int = 0, quiet: float = 0.0) -> dict[str
         decided = core.step(steps[-1])
         if quiet and cluster.rng.random() < quiet:
             if cluster.rng.random() < 0.5:
-                cluster.rng.choice((_node, _leave, _return, _slices, _stop))(cluster)
+                cluster.rng.choice((_node, _leave, _return, _slices, _stop, _move, _move))(cluster)
             cluster.only_time()
             continue
         cluster.apply(decided)
@@ -124,6 +124,13 @@ def _node(cluster: RandomCluster) -> None:
         uid = cluster.rng.choice(list(cluster.nodes))
         cluster.before[uid] = cluster.nodes[uid]
         cluster.nodes[uid] = random_nodes.altered(cluster.rng, cluster.nodes[uid])
+
+
+def _move(cluster: RandomCluster) -> None:
+    """A node that was measured, if there is one, comes into another pool."""
+    measured = [it["spec"]["nodeUID"] for it in cluster.reports.values() if it["spec"]["nodeUID"] in cluster.nodes]
+    uid = cluster.rng.choice(measured or list(cluster.nodes))
+    cluster.nodes[uid] = random_nodes.altered(cluster.rng, cluster.nodes[uid], "pool")
 
 
 def _slices(cluster: RandomCluster) -> None:
