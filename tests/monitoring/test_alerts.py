@@ -1045,9 +1045,9 @@ CALM = {
     ),
     **{
         f"a campaign that waits: {why}": Case(
-            "CampaignStuck", {nodes("queued"): "2x400", nodes("succeeded"): "10x400", waiting(why): "2x400"}, (250, 390)
+            "CampaignStuck", {nodes("queued"): "2x400", nodes("succeeded"): "10x400", waiting(why): "2x310 _x90"}, (250, 390)
         )
-        for why in ("Suspended", "StoppedByAdmin", "WaitsInQueue", "LimitOfAnotherProfile")
+        for why in ("Suspended", "StoppedByAdmin", "WaitsInQueue", "FleetLimitReached", "LimitOfAnotherProfile")
     },
     "a campaign that has just begun": Case(
         "CampaignStuck", {nodes("running"): "_x300 4x60", nodes("succeeded"): "10x400"}, (350,)

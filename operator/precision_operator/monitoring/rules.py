@@ -198,6 +198,7 @@ PROFILES: tuple[Recording, ...] = (
         f"max by ({PROFILE}) ({_MOST})) or on({PROFILE}) {_MOST}",
     ),
     Recording("precision:profile_open_nodes", _counted("queued|running")),
+    Recording("precision:profile_free_nodes", f"precision:profile_open_nodes - {_for(HELD)}"),
     Recording(
         # Also those that are tried again, until they have a result; in quarantine they have their own alert.
         _FAILED,
@@ -244,9 +245,8 @@ PROFILES: tuple[Recording, ...] = (
     ),
     Recording(
         "precision:profile_stuck",
-        f"precision:profile_open_nodes - {_for(HELD)} > 0 "
-        "and min_over_time(precision:profile_open_nodes[3h]) > 0 "
-        "and last_over_time(precision:profile_open_nodes[3h] offset 3h) "
+        "precision:profile_free_nodes and min_over_time(precision:profile_free_nodes[3h]) > 0 "
+        "and last_over_time(precision:profile_free_nodes[3h] offset 3h) "
         f"unless on({PROFILE}) (time() - precision:profile_last_result_timestamp_seconds < 10800 "
         'or changes(precision:profile_nodes{phase="failed"}[3h]) > 0 or precision:profile_cannot_go_on)',
     ),
