@@ -16,7 +16,6 @@ from tests.cli.test_conventions import ARGUMENTS, OF_THE_AGENT, WRITES_A_FILE, a
 from tests.support.eventually import eventually
 
 HEAVY = {"kubernetes", "aiohttp", "requests", "numpy", "highspy", "kopf"}
-LIGHT = [name for name in COMMANDS if name not in ("plan", *OF_THE_AGENT)]
 
 
 def process(*words: str, python: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
@@ -26,7 +25,7 @@ def process(*words: str, python: tuple[str, ...] = ()) -> "subprocess.Popen[str]
     return subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-@pytest.mark.parametrize("name", LIGHT)
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"plan", *OF_THE_AGENT}))
 def test_no_command_but_plan_imports_what_plans_or_the_operator_need(
     name: str, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,7 +65,7 @@ def test_kubectl_gets_the_options_and_ends_when_the_plugin_is_killed(api: Api) -
         assert "There is no profile" in running.stdout.readline()
         *_, proxy = (api.folder / "kubectl.log").read_text().splitlines()
         address = Path(re.findall("--unix-socket=(.*?) ", proxy)[0])
-        assert proxy.endswith(" ".join(("--request-timeout=90s", *options)))
+        assert proxy.endswith(" ".join((*options, "--request-timeout=90s")))
         assert stat.S_IMODE(address.parent.stat().st_mode) == 0o700
         running.kill()
     assert eventually(lambda: not address.parent.exists())

@@ -126,8 +126,7 @@ async def test_others_have_a_turn_while_the_items_of_a_page_are_taken_in(
     assert turns[:5] == [1, "others", 2, "others", 3]
 
 
-@each_way
-async def test_a_list_whose_token_expired_begins_again_and_repeats_nothing(tmp_path: Path, by: str) -> None:
+async def test_a_list_whose_token_expired_begins_again_and_repeats_nothing(tmp_path: Path) -> None:
     answers = [
         web.json_response({"metadata": {"continue": "x"}, "items": [{"n": "stale"}]}),
         web.json_response(GONE, status=410),
@@ -137,7 +136,7 @@ async def test_a_list_whose_token_expired_begins_again_and_repeats_nothing(tmp_p
     async def one_by_one(_: web.Request) -> web.Response:
         return answers.pop(0)
 
-    async with facing(one_by_one, tmp_path, by=by) as cluster:
+    async with facing(one_by_one, tmp_path) as cluster:
         assert await cluster.list_all("/api/v1/pods") == ([{"n": 1}], "9")
 
 
@@ -145,9 +144,8 @@ REFUSED = {"kind": "Status", "reason": "Forbidden", "message": "no", "code": 403
 
 
 @pytest.mark.parametrize(("answer", "times"), [(GONE, 4), (REFUSED, 1)], ids=["expired", "refused"])
-@each_way
 async def test_a_list_that_expires_every_time_is_given_up_and_one_that_is_refused_is_not_begun_again(
-    tmp_path: Path, by: str, answer: dict[str, Any], times: int
+    tmp_path: Path, answer: dict[str, Any], times: int
 ) -> None:
     asked: list[str] = []
 
@@ -155,7 +153,7 @@ async def test_a_list_that_expires_every_time_is_given_up_and_one_that_is_refuse
         asked.append(request.path)
         return web.json_response(answer, status=answer["code"])
 
-    async with facing(refuse, tmp_path, by=by) as cluster:
+    async with facing(refuse, tmp_path) as cluster:
         error = await error_from(cluster.list_all("/api/v1/pods"))
     assert (error.status, error.reason, error.transient) == (answer["code"], answer["reason"], False)
     assert len(asked) == times

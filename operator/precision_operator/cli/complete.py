@@ -34,7 +34,6 @@ _BARE = ("profile", "node")
 _TAKE_KINDS = ("rerun", "report", "compare")
 """Commands that take kind/NAME too."""
 _OPTION_NAMES: Mapping[str, str] = {"--profile": "profile", "--namespace": "namespace", "-n": "namespace"}
-_REACH = {"context": "--context", "kubeconfig": "--kubeconfig", "as_user": "--as", "token": "--token"}
 Names = Callable[[str, Mapping[str, str]], Sequence[str]]
 """From a kind and the options that are already typed to the names of that kind."""
 
@@ -97,9 +96,9 @@ def names_in_cluster(kind: str, options: Mapping[str, str], seconds: float = SEC
     from precision_operator.cli.options import Reach
     from precision_operator.cluster import ApiError, ConnectionProblem
 
-    given = {name: value for name, key in _REACH.items() if (value := options.get(key)) is not None}
+    context, kubeconfig, as_user, token = map(options.get, ("--context", "--kubeconfig", "--as", "--token"))
     try:
-        with through_kubectl(Reach(**given), seconds) as cluster:
+        with through_kubectl(Reach(context, kubeconfig, as_user=as_user, token=token), seconds) as cluster:
             return asyncio.run(asyncio.wait_for(_names(cluster, kind, options), seconds))
     except (ApiError, ConnectionProblem, TimeoutError):
         return ()

@@ -10,7 +10,6 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
-from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen
 from tempfile import mkdtemp
 from threading import Thread
@@ -28,6 +27,8 @@ tty=/dev/tty
 kubectl config view --minify -o 'jsonpath={.contexts[0].context.namespace} {.clusters[0].cluster.server}' \
   "$@" 2>/dev/null
 echo
+cat /var/run/secrets/kubernetes.io/serviceaccount/namespace 2>/dev/null
+echo
 kubectl proxy --append-server-path --unix-socket="$0/api" "$@" <$tty &
 exec >&- 2>&-
 read _
@@ -36,7 +37,6 @@ wait
 rm -r "$0"
 """
 """Serves until its standard input ends, which happens however the plugin ends; kubectl may ask at the terminal."""
-_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class KubectlCluster(Cluster):
@@ -90,22 +90,22 @@ async def _pieces(response: HTTPResponse) -> AsyncIterator[bytes]:
 def through_kubectl(reach: Reach, deadline_seconds: float) -> Iterator[Cluster]:
     """The cluster that kubectl asks with the same options. Raises ConnectionProblem where kubectl doesn't start."""
     given = {"context": reach.context, "kubeconfig": reach.kubeconfig, "as": reach.as_user, "token": reach.token}
+    given["request-timeout"] = f"{deadline_seconds:g}s"
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]
     folder = mkdtemp(prefix="precision-")  # nobody else can enter it
-    command = ["sh", "-c", _SERVE, folder, f"--request-timeout={deadline_seconds:g}s", *options]
-    serving = Popen(command, stdin=PIPE, stdout=PIPE, stderr=STDOUT)
+    serving = Popen(["sh", "-c", _SERVE, folder, *options], stdin=PIPE, stdout=PIPE, stderr=STDOUT)
     lifeline, out, said = serving.stdin, serving.stdout, list[bytes]()
     assert lifeline is not None
     assert out is not None
     relay = Thread(target=_relay, args=(out,), daemon=True)
     try:
-        namespace, _, server = out.readline().decode().strip("\n").partition(" ")
+        of_context, of_pod = (out.readline().decode().strip("\n") for _ in range(2))
+        namespace, _, server = of_context.partition(" ")
         while not (line := out.readline()).startswith(b"Starting to serve"):
             if not line:
                 raise ConnectionProblem(b"".join(said).decode(errors="replace").strip().removeprefix("error: "))
             said.append(line)
         relay.start()
-        of_pod = _POD_NAMESPACE.read_text().strip() if not namespace and _POD_NAMESPACE.is_file() else ""
         yield KubectlCluster(f"{folder}/api", namespace or of_pod or "default", server, deadline_seconds)
     finally:
         lifeline.close()
