@@ -114,6 +114,10 @@ def test_a_pool_of_few_fails_no_node_by_its_reference_but_still_a_gpu() -> None:
     fast = measured_node("new", SEED, gpus=3, gpu_off=9.0)
     assert verdict(fast, fast, fast, against=golden_draft(SEED, gpus=3)).reason == "BetweenLimits", "two are sound"
     assert verdict(SLOW_NODE, SLOW_NODE, against=golden_draft(SEED, nodes=2)).outcome == "Inconclusive"
+    near = golden_draft(2084, nodes=2, gpus=4)  # five of its eight GPUs lie within 0.02 %, the others 0.4 % off
+    for at in range(9):
+        sound = [measured_node(f"s{at}", 2084, gpus=4, day=day) for day in (1, 2, 3)]
+        assert verdict(*sound, against=near).outcome != "Fail"
 
 
 def test_seven_of_eight_gpus_are_no_whole_node() -> None:

@@ -42,9 +42,11 @@ def golden_of(nodes: Sequence[GoldenNode], recipe: Recipe, kind: Kind = ("verifi
     twice = [(new, behind(node.by_gpu(node.before[recipe]))) for node, new in both if node.before.get(recipe)]
     moved = [new[gpu] - step for new, first in twice for gpu, step in first.items()]
     between = stdev(medians) if len(nodes) > 1 else None
+    # two GPUs of each node mirror each other: a biweight of few such values can be a tenth of their spread
+    within = (biweight if len(nodes) >= LEAST_GOLDEN else stdev)(steps) if steps else None
     change = biweight(moved) if len(twice) >= LEAST_GOLDEN else None
     counts = len(nodes), len(twice), len(nodes[0].gpus)
-    return Golden(fmean(medians), between, biweight(steps) if steps else None, change, *counts, *kind)
+    return Golden(fmean(medians), between, within, change, *counts, *kind)
 
 
 def without_itself(nodes: Mapping[str, GoldenNode], recipes: Sequence[Recipe]) -> dict[str, Verdict]:
