@@ -12,6 +12,7 @@ from precision_api.exchange.peers import key_of
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.stats import behind, biweight
+from precision_api.facts.plain_text import shortened
 from precision_api.facts.recipes import Recipe
 
 FAR_SCALES = 5
@@ -20,6 +21,8 @@ DAYS_APART = timedelta(hours=20)
 """Between two runs that are of two days."""
 MOST_NODES = 400
 """Of a reference, so that a ConfigMap holds two days of 16 GPUs with all recipes."""
+MOST_LEFT_OUT = 200
+"""Nodes that it names beside them."""
 
 
 def far_off(nodes: Mapping[str, GoldenNode], recipes: Iterable[Recipe]) -> dict[str, str]:
@@ -42,7 +45,7 @@ def golden_of(nodes: Sequence[GoldenNode], recipe: Recipe, kind: Kind = ("verifi
     twice = [(new, behind(node.by_gpu(node.before[recipe]))) for node, new in both if node.before.get(recipe)]
     moved = [new[gpu] - step for new, first in twice for gpu, step in first.items()]
     between = stdev(medians) if len(nodes) > 1 else None
-    # two GPUs of each node mirror each other: a biweight of few such values can be a tenth of their spread
+    # the middle two GPUs of a node mirror each other: a biweight of few such values can be a tenth of their spread
     within = (biweight if len(nodes) >= LEAST_GOLDEN else stdev)(steps) if steps else None
     change = biweight(moved) if len(twice) >= LEAST_GOLDEN else None
     counts = len(nodes), len(twice), len(nodes[0].gpus)
@@ -120,7 +123,7 @@ def create(
         provenance="simulated" if simulated else "measured",
         recipes=golden,
         nodes=kept,
-        left_out=out,
+        left_out=_named(out),
         accepted_level=accepted_level,
         made_by=made_by,
         made_at=made_at,
@@ -134,6 +137,15 @@ def _time(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         return datetime.min.replace(tzinfo=UTC)
+
+
+def _named(left_out: Mapping[str, str]) -> dict[str, str]:
+    """The last of those who are left out, who came closest to staying, and how many others there are."""
+    others, last = [*left_out.items()][:-MOST_LEFT_OUT], [*left_out.items()][-MOST_LEFT_OUT:]
+    if others:
+        ((why, _),) = Counter(why for _, why in others).most_common(1)
+        last.append((f"({len(others)} others)", f"most often: {why}"))
+    return {name: shortened(why, 200) for name, why in last}
 
 
 def _some(left_out: Mapping[str, str]) -> str:

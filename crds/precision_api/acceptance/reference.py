@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from precision_api.acceptance.values import Golden, GoldenNode, Look, Speeds
 from precision_api.exchange.peers import PeerKey, key_of
 from precision_api.exchange.request import MeasurementRequest, canonical
-from precision_api.exchange.result import FATAL, Line, MeasurementResult, Provenance, RecipeResult, Verdict, Word
+from precision_api.exchange.result import FATAL, Line, MeasurementResult, Node, Provenance, RecipeResult, Verdict, Word
 from precision_api.exchange.stats import depth_agrees
 from precision_api.facts.json_text import first_wrong, read_json
 from precision_api.facts.recipes import Recipe
@@ -35,8 +35,8 @@ class Reference(Record):
     resources: dict[Word, Line] = Field(default_factory=dict, description="What its agents asked for.")
     provenance: Provenance
     recipes: dict[Recipe, Golden] = Field(min_length=1)
-    nodes: dict[Line, GoldenNode] = Field(min_length=1)
-    left_out: dict[Line, Line] = Field(default_factory=dict, description="Nodes that are no golden ones, and why.")
+    nodes: dict[Node, GoldenNode] = Field(min_length=1)
+    left_out: dict[Node, Line] = Field(default_factory=dict, description="Nodes that are no golden ones, and why.")
     accepted_level: Line = Field("", description="Why a level that is low, or published nowhere, was accepted.")
     made_by: Line
     made_at: Word

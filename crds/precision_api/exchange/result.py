@@ -38,6 +38,7 @@ ThrottleReason = Literal["software_thermal", "hardware_thermal", "power_brake"]
 Note = Annotated[str, Field(max_length=1024), AfterValidator(plain)]
 """Words for people. Whoever can run code on a node writes them: what is not printable is left out as they are read."""
 Line = Annotated[str, Field(max_length=200), AfterValidator(one_line)]
+Node = Annotated[str, Field(max_length=253), AfterValidator(one_line)]
 Title = Annotated[str, Field(max_length=128), AfterValidator(one_line)]
 Uuid = Annotated[str, Field(max_length=64), AfterValidator(one_line)]
 Word = Annotated[str, Field(max_length=64, pattern=PLAIN)]
