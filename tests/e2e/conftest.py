@@ -1,5 +1,6 @@
 """The lab of the end-to-end tests: one for the whole run, its operator and exporter with the rights of the chart."""
 
+import os
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +55,8 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     apiserver, common = kubernetes_flags()
     flags = (*audit_flags(folder), *apiserver)
     settings = LabSettings(agent_seconds=0.3, apiserver_flags=flags, kubernetes_flags=common)
-    with start_lab(settings=settings) as lab:
+    with start_lab(settings=settings) as lab, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(lab.binaries["kubectl"].parent), prepend=os.pathsep)
         installed = install(lab, watch=(NAMESPACE, *PLACES, TENANT), values=POLICIES, start=False)
         lab.kubectl("label", "namespace", NAMESPACE, RESTRICTED)
         operator = installed.programs["operator"]

@@ -47,7 +47,7 @@ def write_report(lab: Lab, profile: str, namespace: str, folder: Path, name: str
     options = [f"--namespace={namespace}", f"--output={page}", f"--kubeconfig={lab.kubeconfig}"]
     done = subprocess.run(
         [str(plugin_folder() / PLUGIN), "report", profile, *options],
-        env={**os.environ, "KUBECONFIG": str(lab.kubeconfig)},
+        env={**os.environ, "PATH": f"{lab.binaries['kubectl'].parent}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=False,
