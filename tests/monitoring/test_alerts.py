@@ -1045,7 +1045,7 @@ CALM = {
     ),
     **{
         f"a campaign that waits: {why}": Case(
-            "CampaignStuck", {nodes("queued"): "2x400", nodes("succeeded"): "10x400", waiting(why): "2x310 _x90"}, (250, 390)
+            "CampaignStuck", {nodes("queued"): "2x400", nodes("succeeded"): "10x400", waiting(why): "2x310"}, (250, 390)
         )
         for why in ("Suspended", "StoppedByAdmin", "WaitsInQueue", "FleetLimitReached", "LimitOfAnotherProfile")
     },
