@@ -95,6 +95,9 @@ def test_each_threshold_of_an_alert_can_be_another_one_and_only_there(helm: Helm
         "PrecisionProfileStale",
         "PrecisionExporterNearLimit",
     }
+    own = by_name(helm, alerts={"PrecisionEnergyRegression": chosen["PrecisionEnergyRegression"]})
+    for of, mask in ((own, "0.97"), (after, "0.123")):
+        assert f"({mask} > precision:pool_degradation_ratio)" in of["PrecisionEnergyRegression"]["expr"]
     assert " or 0.123 > quantile" in after["PrecisionPoolDegraded"]["expr"], "where the other one begins this one ends"
     none = helm.run({"rules": {"enabled": True, "alerts": {"PrecisionNodeFailed": {"threshold": 1}}}}, CHART)
     assert "rules.alerts.PrecisionNodeFailed.threshold: this alert has no annotation of that name" in none.stderr
@@ -166,9 +169,15 @@ def test_an_alert_that_is_left_out_silences_no_other_one(helm: Helm, tmp_path: P
         "PrecisionProfileFailing": ("many nodes that fail: their profile is the story", "PrecisionNodeQuarantined", 1),
     }
     left = groups(helm, CHART, alerts={name: {"enabled": False} for name in stands_for})
-    others = by_name(helm, alerts={key: {"enabled": False} for key in ("PrecisionNodeSlow", "PrecisionProfileBlocked")})
+    off = {alert.name: {"enabled": False} for alert in ALERTS}
+    others = by_name(helm, alerts=off | dict.fromkeys(("PrecisionEnergyRegression", "PrecisionPoolFarBelowBest")))
     assert 'fault="none"' in others["throttled"]["expr"], "a node that is slow and a little throttled"
     assert "precision:profile_cannot_go_on" not in others
+    assert not re.search(r"slow|diverged|limited|precision:node_failed", others["precision:node_story"]["expr"])
+    assert "(0.9 > precision:pool_degradation_ratio)" in others["PrecisionEnergyRegression"]["expr"]
+    shown = "".join(path.read_text() for path in CHART.glob("files/dashboards/*"))
+    recorded = {rule.get("record") for of in groups(helm, CHART, alerts=off) for rule in of["rules"]}
+    assert {*re.findall(r"precision:[\w:]+", shown)} - recorded == set(), "dashboards read it still"
     speaks = [
         {"labels": f'{{alertname="{alert}", cluster="{cluster}"}}', "value": count}
         for cluster, alert, count in stands_for.values()

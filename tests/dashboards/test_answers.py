@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from precision_lab.builds.binaries import binaries
+from precision_operator.core.reasons import REASONS
 from precision_operator.exporter.body import build
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.monitoring import rule_file
@@ -42,6 +43,7 @@ def fleet(nodes: Sequence[Node], phase: str = "Complete", skipped: int = 0, **re
 WELL = fleet(NODES)
 SLOWER = [replace(node, at=HOUR, rate=node.rate * 0.9) for node in NODES]
 OF = 'profile_namespace="ml", profile="nightly"'
+TWENTY = [code for code, row in REASONS.items() if row.kind == "waiting"][:20]
 TAINT = f'{{{OF}, reason="UntoleratedTaint"}}'
 STATES: Mapping[str, tuple[bytes, Mapping[str, Any]]] = {
     "nothing is wrong": (WELL, FINE),
@@ -66,7 +68,10 @@ STATES: Mapping[str, tuple[bytes, Mapping[str, Any]]] = {
             WAITING: {f'{{{OF}, reason="{r}"}}': n for r, n in (("PermissionMissing", 23), ("AgentCrashed", 1))},
         },
     ),
-    "the spec can't be measured": (fleet(NODES, "Invalid"), FINE | {WAITING: {f'{{{OF}, reason="Invalid"}}': 0}}),
+    "the spec can't be measured, beside twenty reasons": (
+        fleet(NODES, "Invalid", **dict.fromkeys(TWENTY, 1)),
+        FINE | {WAITING: {f'{{{OF}, reason="{r}"}}': int(r != "Invalid") for r in (*TWENTY, "Invalid")}},
+    ),
 }
 
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from precision_lab.fleet.fleet import NodeSpec
 from precision_operator.cli import app
+from tests.monitoring.test_alerts import FIRES_AND_CLEARS
 from tests.support.eventually import eventually
 from tests.support.site import Scene, reasons, specs
 
@@ -46,6 +47,8 @@ SHOWN = {
     ("PrecisionUnreadable", "delete"): "deleted",
 }
 """What the command shows, by alert and verb."""
+NAMED = {case.alertname for case in FIRES_AND_CLEARS if "profile" in case.labels}
+"""Alerts that have the labels of a profile; for the others `why` prints it."""
 
 
 def commands(section: str) -> list[str]:
@@ -85,7 +88,9 @@ def test_each_command_of_a_runbook_shows_or_does_what_it_is_for(
     for alert, section in SECTIONS.items():
         node = node_of.get(alert, good)
         report = eventually(lambda node=node: fleet.report_of(node))["metadata"]["name"]
-        words = {"NS": scene.site.namespace, "PROFILE": "fleet", "NODE": node, "REPORT": report}
+        printed = f"{scene.site.namespace}/fleet:" if alert in NAMED else run(scene, f"kubectl precision why {node}")
+        ((ns, profile), *_) = re.findall(r"^([\w-]+)/([\w-]+)[,:]", printed, re.MULTILINE)
+        words = {"NS": ns, "PROFILE": profile, "NODE": node, "REPORT": report}
         for command in commands(section):
             told = re.sub(r"\b(NS|PROFILE|NODE|REPORT)\b", lambda found, words=words: words[found[0]], command)
             if "rerun" in told:

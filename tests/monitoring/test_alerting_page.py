@@ -73,6 +73,7 @@ def test_it_matches_and_groups_by_labels_that_alerts_have() -> None:
         used |= {*route.get("group_by", ())}
     for rule in CONFIGURATION["inhibit_rules"]:
         used |= {*rule["equal"]}
+    used |= {*re.findall(r"[ `](\w+)=[A-Z]", PAGE)}  # of silences
     assert used <= LABELS
     listed = PAGE.partition("Labels to route by:")[2].partition("An example")[0]
     assert {*re.findall(r"`(\w+)`", listed)} - {"Precision"} <= LABELS

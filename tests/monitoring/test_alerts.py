@@ -410,7 +410,10 @@ CLEARING = (
     ),
     Case(
         "NodeSlow",
-        {**SLOW_RATE, SLOW: "1x60 0x60", f'precision_node_info{{{N1},nvlink_domain="d.1",data="simulated"}}': "1x120"},
+        in_moe(
+            {**SLOW_RATE, SLOW: "1x60 0x60", POOL_INFO: "1x120"}
+            | {f'precision_node_info{{{N1},nvlink_domain="d.1",data="simulated"}}': "1x120"}
+        ),
         (5, 100),
         (50,),
         HOST | {"fault": "slow", "data": "simulated", "nvlink_domain": "d.1"},
@@ -938,6 +941,9 @@ CALM = {
         "SilentFallback", {SLOW: "1x100", **FELL, **SLOW_RATE}, (5,), (20, 90), HOST
     ),
     "a pool that is 2 % below its best week": Case("PoolDegraded", medians("100x59 98x200"), (200,)),
+    "a pool of five that is 5 % below its best week, and then 7 %": Case(
+        "PoolDegraded", medians("100x59 95x120 93x120", of="5x300"), (100, 175), (230, 290), HARDWARE
+    ),
     **{
         f"a pool of {count}, far below": Case(FAR, hours(pool(0, count), *[pool(0, count, cool=0.8)] * 3), (200,))
         for count in (1, 2)
@@ -1116,9 +1122,9 @@ def test_each_alert_has_all_its_labels_and_its_words(tmp_path: Path, promtool_of
 def test_the_description_names_node_cluster_figure_and_provenance(tmp_path: Path, promtool: Path) -> None:
     (case,) = (case for case in FIRES_AND_CLEARS if case.name == "simulated node")
     description = (
-        "Node n1 of pool gb200 in cluster simulated node gives 80% of the median of its peers "
-        "(same pool, GPUs, power limit, driver, software and workload), and neither throttling nor a fallback explains "
-        "it. Figures: simulated."
+        "Node n1 of pool gb200 in cluster simulated node (ml/moe) gives 80% of the median of its peers (same pool, "
+        "GPUs, power limit, driver, software and workload), and neither throttling nor a fallback explains it. "
+        "Figures: simulated."
     )
     code, said = check(promtool, tmp_path, [case.words(description=description)], rule_text=alerting())
     assert code == 0, said

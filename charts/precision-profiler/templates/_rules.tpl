@@ -7,6 +7,8 @@ data here, and are never evaluated. */ -}}
 {{- $far := get .rules.alerts "PrecisionPoolFarBelowBest" | default dict -}}
 {{- /* An alert that is not there masks none: what it alone says is not recorded. */ -}}
 {{- if eq (toString $far.enabled) "false" }}{{ $far = dict "threshold" 0 }}{{ end -}}
+{{- $degraded := get .rules.alerts "PrecisionPoolDegraded" | default dict -}}
+{{- if eq (toString $degraded.enabled) "false" }}{{ $degraded = merge (dict) $far (dict "threshold" 0.9) }}{{ end -}}
 {{- $unsaid := list -}}
 {{- range .file.groups -}}
 {{- range .rules -}}
@@ -36,6 +38,9 @@ data here, and are never evaluated. */ -}}
 {{- if and (eq ($rule.alert | default "") "PrecisionPoolDegraded") (hasKey $far "threshold") -}}
 {{- $_ := set $rule "expr" (replace " 0.9 > " (printf " %s > " (toString $far.threshold)) $rule.expr) -}}
 {{- end -}}
+{{- if hasKey $degraded "threshold" -}}
+{{- $_ := set $rule "expr" (replace "(0.97 > precision:pool_deg" (printf "(%s > precision:pool_deg" (toString $degraded.threshold)) $rule.expr) -}}
+{{- end -}}
 {{- /* What is recorded by an alert's threshold follows it. */ -}}
 {{- $by := list (get ($rule.labels | default dict) "fault") $rule.record -}}
 {{- range $record, $of := dict "precision:node_story" (list "PrecisionThrottledInProfile" "> 0" ">") "precision:pool_degraded" (list "PrecisionPoolDegraded" "bool 0.97" "bool") -}}
@@ -45,7 +50,7 @@ data here, and are never evaluated. */ -}}
 {{- end -}}
 {{- end -}}
 {{- range $by -}}
-{{- range $word, $of := get (dict "throttled" (dict "slow" "PrecisionNodeSlow") "precision:node_story" (dict "fallback" "PrecisionSilentFallback" "throttled" "PrecisionThrottledInProfile" "not_accepted" "PrecisionNodeNotAccepted" "precision_node_quarantined" "PrecisionNodeQuarantined")) (. | default "") | default dict -}}
+{{- range $word, $of := get (dict "throttled" (dict "slow" "PrecisionNodeSlow") "precision:node_story" (dict "slow" "PrecisionNodeSlow" "diverged" "PrecisionLossDiverged" "limited" "PrecisionPowerLimitLow" "precision:node_failed" "PrecisionNodeFailed" "fallback" "PrecisionSilentFallback" "throttled" "PrecisionThrottledInProfile" "not_accepted" "PrecisionNodeNotAccepted" "precision_node_quarantined" "PrecisionNodeQuarantined")) (. | default "") | default dict -}}
 {{- if eq (toString (get (get $.rules.alerts $of | default dict) "enabled")) "false" }}{{ $_ := set $rule "expr" (regexReplaceAll (printf "\\b%s\\b" $word) $rule.expr "none") }}{{ end -}}
 {{- end -}}
 {{- end -}}
@@ -59,7 +64,7 @@ data here, and are never evaluated. */ -}}
 {{- $texts := merge (dict) ($rule.annotations | default dict) $.rules.alertAnnotations -}}
 {{- with $.rules.runbooks }}{{ $_ := set $texts "runbook_url" (printf "%s#%s" . (lower $rule.alert)) }}{{ end -}}
 {{- range $name, $text := $texts -}}
-{{- $_ := set $texts $name (regexReplaceAll "abels\\.cluster\\b" $text (printf "abels.%s" $.clusterLabel)) -}}
+{{- $_ := set $texts $name (regexReplaceAll "(abels\\.|\\{)cluster\\b" $text (printf "${1}%s" $.clusterLabel)) -}}
 {{- end -}}
 {{- if $texts }}{{ $_ := set $rule "annotations" $texts }}{{ end -}}
 {{- $severity := empty $told.severity | ternary dict (dict "severity" $told.severity) -}}

@@ -24,17 +24,21 @@ _OF_NODE = f"{rules.HARDWARE}, node"
 _GPU = f"topk by ({_OF_NODE}) (1, {rules.once('precision_node_failing_gpu_info')})"
 _DRIFTED = rules.newest(rules.matched("precision_node_accepted", reason="ReferenceDrifted"))
 _ENERGY = (
-    f"min by ({rules.POOL}, driver, data) (precision:pool_driver_energy_ratio unless "
-    f"on({rules.RECIPE}, workload_hash, scope, data) precision:pool_degradation_ratio < {rules.DEGRADED_BELOW}) "
-    f"< {rules.ENERGY_BELOW}"
+    f"min by ({rules.POOL}, driver, data) (precision:pool_driver_energy_ratio < {rules.ENERGY_BELOW} unless "
+    f"on({rules.RECIPE}, workload_hash, scope, data) ({rules.DEGRADED_BELOW} > precision:pool_degradation_ratio))"
 )
 _NODES_OF = "{{ with $labels.nodes_of }} (nodes of {{ . }}){{ end }}"
 _DOMAIN = "{{ with $labels.nvlink_domain }} in NVLink domain {{ . }}{{ end }}"
 _WORST = f"precision:pool_degradation_ratio:worst[{rules.MOSTLY}]"
 _FAR = f"quantile_over_time(0.75, {_WORST})"
 _HOT = f"unless on({rules.POOL}) ({rules.once(rules.HOT)} and on({rules.POOL}) precision:pool_throttled_ratio:lasting"
-_BELOW = f"quantile_over_time(0.8, {_WORST}) < {rules.DEGRADED_BELOW} {_HOT} or {rules.FAR_BELOW} > {_FAR})"
-"""A little later than the other one, which a pool far below so has alone."""
+_LATER = f"quantile_over_time(0.8, {_WORST})"
+_FEW = (
+    f"on({rules.POOL}) sum by ({rules.POOL}) (precision:pool_nodes) < 6 and on({rules.POOL}) "
+    f"min by ({rules.POOL}) ({_LATER}) > {rules.FEW_BELOW}"
+)
+_BELOW = f"{_LATER} < {rules.DEGRADED_BELOW} {_HOT} or {rules.FAR_BELOW} > {_FAR} or {_FEW})"
+"""A little later than the other one, which a pool far below so has alone; and not where few nodes may be others."""
 _BELOW_BEST: tuple[tuple[str, str, rules.Severity, str], ...] = (
     ("PrecisionPoolDegraded", _BELOW, "warning", ""),
     ("PrecisionPoolFarBelowBest", f"{_FAR} < {rules.FAR_BELOW} {_HOT})", "critical", " Stop a rollout that goes on."),
@@ -104,7 +108,8 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         "PrecisionManyNodes",
         "precision:pool_many_nodes:lasting",
         "{{ $value }} nodes{{ with $labels.pool }} of pool {{ . }}{{ end }} are {{ $labels.fault }}" + MADE_UP,
-        f"They are nodes of {{{{ $labels.nodes_of }}}}{CLUSTER_NAME}. This alert stands for theirs.{PROVENANCE}",
+        f"They are nodes of {{{{ $labels.nodes_of }}}}, or of profiles that share its nodes{CLUSTER_NAME}. This alert "
+        f"stands for theirs.{PROVENANCE}",
         owner='{{ if eq $labels.fault "throttled" }}facility{{ else if match "slow|quar|not|lim" $labels.fault }}'
         "hardware{{ else }}platform{{ end }}",
         asks="1h",

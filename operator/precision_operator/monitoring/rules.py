@@ -29,6 +29,8 @@ INSTALLATION = f"{CLUSTER}, namespace"
 
 DEGRADED_BELOW = "0.97"
 """Of its best of the last 7 days: three times what a healthy pool's median moves between two sweeps."""
+FEW_BELOW = "0.94"
+"""In pools of less than six: each node that an autoscaler replaces moves their median."""
 FAR_BELOW = "0.9"
 ENERGY_BELOW = "0.97"
 LEAST_NODES = 3

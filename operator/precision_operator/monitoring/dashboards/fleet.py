@@ -87,8 +87,8 @@ LOOK = row(
         NONE_WAITS,
         label("reason"),
         value(
-            f"topk (20, max by ({PROFILE}, reason) ({_WHY} "
-            f'or label_replace(0 * {_INVALID}, "reason", "Invalid", "", "")))',
+            f"max by ({PROFILE}, reason) (topk (20, {_WHY}) "
+            f'or label_replace(0 * {_INVALID}, "reason", "Invalid", "", ""))',
             "Nodes",
             "nodes",
             sort="desc",

@@ -122,7 +122,6 @@ def _variable(variable: Variable) -> Any:
         .description(variable.description)
         .datasource(DATASOURCE)
         .query({"query": query, "refId": f"variable-{variable.name}"})
-        .definition(query)
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(models.VariableSort.NATURAL_ASC)
         .multi(variable.multiple)
