@@ -19,14 +19,16 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from precision_agent.run.check import NO_FIGURE
 from precision_agent.run.cli import app as agent
-from precision_api.exchange.exits import EXITS
+from precision_api.exchange.exits import EXITS, exit_of
 from precision_api.facts.names import PROFILE_KIND
 from precision_api.models.presets import PRESETS
 from precision_api.models.workload import Workload, resolve
 from precision_lab.fleet.fleet import demo_fleet, manifests
 from precision_operator.cli import COMMANDS, app
 from precision_operator.cli import app as plugin
+from precision_operator.cli.commands.why import ACTS
 from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.eligibility.checks import matches
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
@@ -228,6 +230,16 @@ def test_the_page_for_symptoms_names_every_refusal_of_the_cluster_and_no_reason_
     named = {*NAME.findall(text)} - STATES
     assert len(named) > 40
     assert named - REASONS.keys() == set()
+
+
+def test_each_reason_of_a_verdict_has_an_act_by_name() -> None:
+    judges = *ROOT.glob("crds/precision_api/acceptance/*.py"), *ROOT.glob("operator/precision_operator/core/*/*ce.py")
+    agents, code = ROOT / "agent/precision_agent/run/check.py", re.compile(r'"((?:[A-Z][a-z]+|GPU)[A-Z]*\w+)"')
+    ours, checks = ({word for file in files for word in code.findall(text_of(file))} for files in (judges, [agents]))
+    ours, page = ours - {"Pass", "Fail", "Inconclusive", "Verdict", "Kept"}, text_of(ROOT / "docs" / "verdict.md")
+    assert ours == ACTS.keys()
+    named = ours - {"WithinLimits"} | checks | {exit_of(code).reason for code in NO_FIGURE}
+    assert named - {*re.findall(r"`(\w+)`", page)} == {"Pass", "Fail", "Inconclusive"}
 
 
 MOST_WORDS = 28_000 + 800 + 600 + 200 + 480

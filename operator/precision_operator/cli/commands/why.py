@@ -132,19 +132,20 @@ def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
 AGAINST: Mapping[str, str] = {
     "reference": "the golden nodes", "node": "the median of the node's other GPUs", "change": "its own first Pass",
 }  # fmt: skip
-REFERENCE = "make a reference: kubectl precision reference create NAME --dry-run"
 _ACTS = (
     ("TooSlow RowRemapFailed", "run NVIDIA's field diagnostics on the GPU"),
     ("Throttled", "cool it, or look at its power feed"),
-    ("UncorrectableECC RowRemapPending", "reset the GPU"),
+    ("UncorrectableECC RowRemapPending GPUUnhealthy", "reset the GPU, or fix its driver"),
     ("NotYet BetweenLimits SubjectChanged Expired RunsLost", "wait, or measure it again: kubectl precision rerun NODE"),
     ("Crashed", "look for Xid errors in its kernel's log, then measure it again"),
     ("Fallback Unverified OtherLayers NumericalError Partial NotMeasured", "nobody at the node: it is software"),
     ("HostBound OtherDepth", "look what else runs on its host, or give the agent more CPU"),
     ("WithinLimits Simulated", "nobody has to do anything"),
-)
+    ("OtherKey OtherGPUs NoReference NotDetectable FewGoldenNodes ReferenceDrifted ReferenceTooOld ReferenceReplaced",
+     "make a reference: kubectl precision reference create NAME --dry-run"),
+)  # fmt: skip
 ACTS = {reason: act for reasons, act in _ACTS for reason in reasons.split()}
-"""What one does, by the reason of a verdict; for all others, a reference that fits is missing."""
+"""What one does, by the reason of a verdict."""
 
 
 def _verdict(acceptance: ReportAcceptance) -> Iterator[tuple[str, str]]:
@@ -160,7 +161,7 @@ def _verdict(acceptance: ReportAcceptance) -> Iterator[tuple[str, str]]:
         yield "by", f"{worst.off:+.1f} % with {worst.recipe}; {limit}"
         name, sha256 = acceptance.reference.name, acceptance.reference.sha256
         yield "against", f"{AGAINST[worst.check]}, by reference {name} ({sha256[:12]})"
-    yield "do", ACTS.get(acceptance.reason, REFERENCE)
+    yield "do", ACTS.get(acceptance.reason, "see docs/verdict.md of the operator's version")
 
 
 def _stands(judged: Judged) -> str:
