@@ -232,9 +232,17 @@ class Fleet:
         self.server.created = format_time(self.now())
 
     def repair(self, name: str, broken: bool) -> None:
-        """What is true of a node from its next boot on."""
-        off = -self.dice.uniform(9, 14)
-        self.truths[name] = self.dice.choice([Truth(gpu_off=off), Truth(off=off)]) if broken else Truth()
+        """What is true of a node from now on; one that is broken keeps its fault while it is broken."""
+        off, was = -self.dice.uniform(9, 14), self.truths.get(name, Truth())
+        fault = self.dice.choice([Truth(gpu_off=off), Truth(off=off)]) if broken else Truth()
+        self.truths[name] = was if broken and was != Truth() else fault
+
+    def forget(self, name: str) -> None:
+        """Its runs count for a day, over reboots: who repairs a node deletes its report, as docs/verdict.md says."""
+        for path, raw in list(self.server.objects.items()):
+            if path.startswith(f"{REPORTS}/") and raw["spec"]["nodeName"] == name:
+                del self.server.objects[path]  # and the garbage collector its results
+                self.server.objects.pop(f"{MAPS}/{raw['metadata']['name']}-detail", None)
 
     def boot(self, name: str, anew: bool = False) -> None:
         """A reboot; kubelets keep our condition. `anew`: another Node object of that name."""
@@ -314,7 +322,8 @@ class Fleet:
         self.server.objects[f"{PROFILES}/nightly"]["metadata"]["annotations"] = {ANNOTATION_RERUN: f"{self.runs}"}
 
     async def settle(self, passes: int = 3) -> None:
-        for _ in range(passes):
+        """As many passes; the operator soon makes one anew that a kill ended or the API server refused."""
+        while passes:
             before = self.server.version, len(self.server.failures)
             try:
                 await self.once()
@@ -325,6 +334,7 @@ class Fleet:
                 await self.settle(passes)
                 break
             self.loop.gatherer.forget_idle()
+            passes -= before[1] == len(self.server.failures)
             if before == (self.server.version, len(self.server.failures)):
                 break  # and the next pass would write nothing either
 
@@ -391,6 +401,8 @@ class Fleet:
             case "repaired or broken":
                 self.repair(name, dice.random() < 0.4)
                 self.boot(name)
+                if self.truths[name] == Truth():
+                    self.forget(name)
             case "degrades":
                 for it in dice.choice([[name], self.names[::2]]):
                     self.repair(it, True)

@@ -53,8 +53,7 @@ async def test_a_pass_opens_a_node_and_names_its_boot_and_a_reboot_closes_it_unt
     assert await one.measure(broken=True) == ("False", "Fail")
     one.boot(NODE)
     assert await one.measure() == ("False", "Fail"), "its runs count for a day"
-    for path in [path for path in one.server.objects if "nodeprecisionreports/" in path or "-detail" in path]:
-        del one.server.objects[path]
+    one.forget(NODE)
     assert await one.measure() == ("True", "Pass"), "who repairs a node deletes its report"
 
 
@@ -70,7 +69,7 @@ async def test_a_device_plugin_that_starts_again_takes_nothing_away_and_other_gp
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_a_fail_of_an_open_node_is_confirmed_by_a_run_an_hour_later(again: bool) -> None:
+async def test_a_fail_of_an_open_node_is_confirmed_by_a_run_an_hour_later_that_speaks(again: bool) -> None:
     one = One()
     await one.measure()
     one.rerun()
@@ -83,6 +82,9 @@ async def test_a_fail_of_an_open_node_is_confirmed_by_a_run_an_hour_later(again:
     one.wait(timedelta(minutes=2))
     await one.settle()
     assert list(one.loop.jobs()) == [NODE]
+    await one.end_agents("Fallback")
+    assert (one.says, one.loop.jobs()) == (("True", "FailUnconfirmed"), {}), "it says nothing"
+    one.wait(timedelta(hours=1))
     assert await one.measure(broken=True) == ("False", "FailConfirmed")
     assert "; closed 20" in one.row["message"]
 
@@ -163,9 +165,7 @@ LISTED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("what", LISTED)
 async def test_what_the_list_does_not_admit_opens_and_closes_nothing(what: str) -> None:
-    for broken in (False, True):
-        one = One(**LISTED[what])
-        assert await one.measure(broken) == ("Unknown", "NotListed")
+    assert {await One(**LISTED[what]).measure(broken) for broken in (False, True)} == {("Unknown", "NotListed")}
 
 
 @pytest.mark.parametrize(("key", "fail"), [(RACK, 3), ("example.com/row", 3), ("topology.kubernetes.io/zone", 0)])

@@ -36,7 +36,8 @@ def run_to_prove(profile: AcceptedProfile, facts: NodeFacts, report: ReportView 
         return f"after {verdict.parts['after']}"
     mark, first = f"judge {facts.boot} {settings.started}", verdict.unconfirmed_since
     if not waits_for_verdict(facts) and first is not None:
-        return f"{mark} {first.isoformat()}" if observed.now >= first + CONFIRM_AFTER else ""
+        hours = (observed.now - first) // CONFIRM_AFTER  # until a run speaks, after 1, 2, 4, 8... of them
+        return f"{mark} {first.isoformat()} {hours.bit_length()}" if hours > 0 else ""
     judged = report.status.acceptance if report is not None and report.status is not None else None
     # its report says Fail, and its condition that it passed: this process has not seen why
     has_failed = judged is not None and judged.verdict == "Fail" and verdict.reason == "NotJudgedAgain"

@@ -29,7 +29,6 @@ ZONES = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region"}  # too 
 _Key = tuple[str, str, str]
 """Namespace and name of a profile, UID of a node."""
 
-
 ASKS_FOR_MORE = "the chart's acceptance.nodeCondition.profiles asks for more"
 NOT_LISTED = {"verdict": "Inconclusive", "reason": "NotListed", "message": ASKS_FOR_MORE, "again": False}
 
