@@ -169,14 +169,15 @@ def test_an_alert_that_is_left_out_silences_no_other_one(helm: Helm, tmp_path: P
         "PrecisionProfileFailing": ("many nodes that fail: their profile is the story", "PrecisionNodeQuarantined", 1),
     }
     left = groups(helm, CHART, alerts={name: {"enabled": False} for name in stands_for})
-    off = {alert.name: {"enabled": False} for alert in ALERTS}
-    others = by_name(helm, alerts=off | dict.fromkeys(("PrecisionEnergyRegression", "PrecisionPoolFarBelowBest")))
+    kept = ("PrecisionEnergyRegression", "PrecisionPoolFarBelowBest")
+    others = by_name(helm, alerts={alert.name: {"enabled": alert.name in kept} for alert in ALERTS})
     assert 'fault="none"' in others["throttled"]["expr"], "a node that is slow and a little throttled"
     assert "precision:profile_cannot_go_on" not in others
     assert not re.search(r"slow|diverged|limited|precision:node_failed", others["precision:node_story"]["expr"])
     assert "(0.9 > precision:pool_degradation_ratio)" in others["PrecisionEnergyRegression"]["expr"]
     shown = "".join(path.read_text() for path in CHART.glob("files/dashboards/*"))
-    recorded = {rule.get("record") for of in groups(helm, CHART, alerts=off) for rule in of["rules"]}
+    none = groups(helm, CHART, alerts={alert.name: {"enabled": False} for alert in ALERTS})
+    recorded = {rule["record"] for group in none for rule in group["rules"]}
     assert {*re.findall(r"precision:[\w:]+", shown)} - recorded == set(), "dashboards read it still"
     speaks = [
         {"labels": f'{{alertname="{alert}", cluster="{cluster}"}}', "value": count}
