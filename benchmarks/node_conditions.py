@@ -368,6 +368,12 @@ class Fleet:
         await self.settle()
         self.loop.collect_garbage()
 
+    async def all_measured(self) -> None:
+        """As many runs as are asked for."""
+        await self.settle()
+        while self.loop.jobs():
+            await self.end_agents()
+
     def conditions(self) -> dict[str, dict[str, Any]]:
         conditions = {name: self.server.objects[f"{paths.NODES}/{name}"]["status"]["conditions"] for name in self.names}
         return {name: next((it for it in rows if it["type"] == CONDITION), {}) for name, rows in conditions.items()}
