@@ -177,16 +177,18 @@ def test_a_reference_that_was_replaced_is_old_or_of_other_gpus_is_inconclusive_b
     assert machine.ran == 0
 
 
-@pytest.mark.parametrize(("given", "files", "shown", "reason"), [
-    ("GPU-a,GPU-b", 0, 2, "PartialNode"), ("0", 8, 1, "PartialNode"), ("void", 3, 3, "PartialNode"),
-    ("all", 8, 7, "OtherGPUs"), ("0,1,2,3,4,5,6,7", 0, 7, "OtherGPUs"), ("", 0, 7, "OtherGPUs"),
+@pytest.mark.parametrize(("given", "files", "shown", "node", "reason"), [
+    ("GPU-a,GPU-b", 0, 2, 8, "PartialNode"), ("0", 8, 1, 8, "PartialNode"), ("void", 3, 3, 4, "PartialNode"),
+    ("all", 8, 7, 8, "OtherGPUs"), ("0,1,2,3,4,5,6,7", 0, 7, 8, "OtherGPUs"), ("", 0, 7, 8, "OtherGPUs"),
+    ("all", 4, 4, 4, "OtherGPUs"), ("", 7, 7, 7, "OtherGPUs"), ("0", 1, 1, 0, "OtherGPUs"),
 ])  # fmt: skip
-def test_a_part_of_a_node_is_refused_or_skipped_but_not_a_node_that_lost_a_gpu(
-    machine: Machine, given: str, files: int, shown: int, reason: str
+def test_a_part_of_a_node_is_refused_or_skipped_but_no_smaller_one_nor_one_that_lost_a_gpu(
+    machine: Machine, given: str, files: int, shown: int, node: int, reason: str
 ) -> None:
-    for name in ("nvidiactl", *(f"nvidia{at}" for at in range(files))):
+    for name in ("nvidiactl", *(f"nvidia{at}" for at in range(files)), *(f"0000:{at}:00.0" for at in range(node))):
         (machine.folder / name).touch()
-    machine.patch.setattr(program, "DEVICES", machine.folder)
+    for where in ("DEVICES", "OF_NODE"):
+        machine.patch.setattr(program, where, machine.folder)
     machine.patch.setenv("NVIDIA_VISIBLE_DEVICES", given)
     machine.sees(*gpu_names("new")[:shown])
     for option, skips in (("refuse", False), ("skip", reason == "PartialNode")):

@@ -47,7 +47,8 @@ NO_FIGURE = frozenset({12, 13, 14, 15, 17, 18, 19, 21})
 """Exit codes of a run that name why there is no figure: Inconclusive. Every other one is handed on as it is."""
 DRIVER = Path("/proc/driver/nvidia/version")
 """There where a driver is loaded, in each container too, though NVML may be broken."""
-DEVICES, GIVEN = Path("/dev"), "NVIDIA_VISIBLE_DEVICES"
+DEVICES, GIVEN, OF_NODE = Path("/dev"), "NVIDIA_VISIBLE_DEVICES", Path("/sys/bus/pci/drivers/nvidia")
+"""The last has a link for each GPU of the node, in containers too; /proc/driver/nvidia may be cut to those given."""
 MEMORY_SECONDS, MOST_ASIDE = 24 * 3600, 64
 MOST_BYTES = 2048
 """Of the last line: what a kubelet keeps of a log where there is no termination message."""
@@ -192,8 +193,9 @@ class Call:
     def refused(self, sha256: str | None, split: str) -> Verdict | None:
         """Why nothing has to be measured to see that there is no answer."""
         given, gpus = _given(), self.reference.request.node.gpus
-        if given is not None and given < gpus != len(self.uuids or ()):
-            typer.echo(f"precision-agent: nothing is judged: {given} of the node's {gpus} GPUs are here", err=True)
+        all_of = gpus if self.simulated else len([*OF_NODE.glob("*:*")])
+        if given is not None and given < min(gpus, all_of) and gpus != len(self.uuids or ()):
+            typer.echo(f"precision-agent: nothing is judged: {given} of the node's {all_of} GPUs are here", err=True)
             return Verdict("Inconclusive", "PartialNode")
         same = sha256 is None or sha256.strip().lower().removeprefix("sha256:") == self.sha256
         if problem := self.reference.problem(datetime.now(UTC)) if same else "ReferenceReplaced":
