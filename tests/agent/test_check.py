@@ -235,6 +235,7 @@ def test_season_heat_and_recipes_come_from_the_command_line(machine: Machine) ->
     machine.patch.setattr(program, "DRIVER", machine.file)
     assert machine.check("--accept-simulated").exit_code == 2
     assert "had: cpu 4, /dev/shm 8Gi" in machine.check("--plan").stdout
+    assert json.loads(machine.check("--plan", "-o", "json").stdout)["resources"] == {"cpu": "4", "/dev/shm": "8Gi"}
     assert machine.ran == 0
 
 

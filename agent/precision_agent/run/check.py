@@ -83,8 +83,11 @@ def check(
             raise typer.BadParameter("it is empty, as from a variable that is not set", param_hint=name)
     if plan:
         phases = duration.phases(held.request)
-        typer.echo(duration.as_text(phases))
         had = held.resources | {"/dev/shm": SHARED_MEMORY}
+        if form is Form.json:
+            typer.echo(canonical(duration.as_document(phases) | {"resources": had, "most_runs": MOST_RUNS}))
+            return
+        typer.echo(duration.as_text(phases))
         typer.echo("give it what the golden nodes had: " + ", ".join(map(" ".join, had.items())))
         typer.echo(f"one run passes most nodes; three, the most: {MOST_RUNS * duration.total_seconds(phases):.0f} s")
         return
