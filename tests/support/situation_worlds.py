@@ -82,6 +82,11 @@ def rolled(fleet: Mapping[str, Any] | None = None, *running: str, **rollout: Any
     return observed([own], fleet or nodes("n1", "n2"), jobs=live, pods=tuple(pod(each) for each in live))
 
 
+def agent(of: JobView, fleet: Mapping[str, Any] | None = None, **changes: Any) -> Observed:
+    """An agent's Job with its pod; `changes` are fields of the pod."""
+    return observed([profile()], fleet, jobs=(of,), pods=(pod(of, **changes),))
+
+
 def in_a_fleet(seen: Observed, **limits: Any) -> Observed:
     """The same under the operator's own limits for all namespaces together."""
     return replace(seen, settings=replace(seen.settings, fleet_limits=FleetLimits.model_validate(limits)))
@@ -122,47 +127,27 @@ POD_STUCK: dict[str, Any] = {"phase": "Pending", "created": STUCK.created}
 
 
 UNSCHEDULED = Situation(
-    observed([profile()], jobs=(STUCK,), pods=(pod(STUCK, unschedulable="Insufficient memory", **POD_STUCK),)),
-    {"seconds": 300, "text": "Insufficient memory"},
+    agent(STUCK, unschedulable="Insufficient memory", **POD_STUCK), {"seconds": 300, "text": "Insufficient memory"}
 )
 """An agent whose time to be scheduled is over."""
 NO_DEVICES = "0/3 nodes are available: 1 cannot allocate all claims"
+UNPREPARED = "Failed to prepare dynamic resources: dra.sock: connection refused"
 UNCLAIMED = {
-    "ClaimNotCreated": Situation(
-        observed([profile()], jobs=(STUCK,), pods=(pod(STUCK, claims=True, **POD_STUCK),)),
-        {"seconds": 300, "text": "no event says why"},
-    ),
+    "ClaimNotCreated": Situation(agent(STUCK, claims=True, **POD_STUCK), {"seconds": 300, "text": "no event says why"}),
     "ClaimNotAllocated": Situation(
-        observed(
-            [profile()],
-            jobs=(STUCK,),
-            pods=(pod(STUCK, claims=True, claims_created=True, unschedulable=NO_DEVICES, **POD_STUCK),),
-        ),
+        agent(STUCK, claims=True, claims_created=True, unschedulable=NO_DEVICES, **POD_STUCK),
         {"seconds": 300, "text": NO_DEVICES, "node": "n1"},
     ),
     "ClaimNotPrepared": Situation(
-        observed(
-            [profile()],
-            jobs=(STUCK,),
-            pods=(
-                pod(
-                    STUCK,
-                    claims=True,
-                    claims_created=True,
-                    scheduled_at=STUCK.created,
-                    claim_problem="Failed to prepare dynamic resources: dra.sock: connection refused",
-                    **POD_STUCK,
-                ),
-            ),
+        agent(
+            STUCK, claims=True, claims_created=True, scheduled_at=STUCK.created, claim_problem=UNPREPARED, **POD_STUCK
         ),
-        {"seconds": 300, "text": "Failed to prepare dynamic resources: dra.sock: connection refused", "node": "n1"},
+        {"seconds": 300, "text": UNPREPARED, "node": "n1"},
     ),
 }
 """Agents whose time to get their resource claim is over."""
 UNRESPONSIVE = Situation(
-    observed(
-        [profile()], nodes("n1", ready="Unknown"), jobs=(job(),), pods=(pod(job(), deleting_since=NOW - 2 * MINUTE),)
-    ),
+    agent(job(), nodes("n1", ready="Unknown"), deleting_since=NOW - 2 * MINUTE),
     {
         "node": "n1",
         "why": "condition Ready is Unknown (KubeletReady)",
@@ -187,8 +172,7 @@ def left(message: str = "", exit_code: int = 1, reason: str = "Error", **changes
 
 def left_on(fleet: Mapping[str, Any], **changes: Any) -> Observed:
     """What a disrupted agent leaves on a node of this fleet."""
-    remains = pod(FAILED, "Failed", "", 143, **changes)
-    return after(observed([profile()], fleet, jobs=(FAILED,), pods=(remains,)))
+    return after(agent(FAILED, fleet, phase="Failed", message="", exit_code=143, **changes))
 
 
 def without_room(requests: Requests) -> Observed:

@@ -230,13 +230,10 @@ TURNS: dict[str, w.Situation] = {
         observed([profile(agent={"queueName": "gpus"})], jobs=(job(suspended=True),)), {"queue": "gpus"}
     ),
     "AgentStarting": w.Situation(
-        observed([profile()], jobs=(job(),), pods=(pod(job(), "Pending", waiting_reason="ContainerCreating"),)),
-        {"attempt": 1, "why": "ContainerCreating"},
+        w.agent(job(), phase="Pending", waiting_reason="ContainerCreating"), {"attempt": 1, "why": "ContainerCreating"}
     ),
     "PullingImage": w.Situation(
-        observed(
-            [profile()], nodes("n1", images=()), jobs=(job(),), pods=(pod(job(), "Pending", scheduled_at=NOW - MINUTE),)
-        ),
+        w.agent(job(), nodes("n1", images=()), phase="Pending", scheduled_at=NOW - MINUTE),
         {
             "attempt": 1,
             "node": "n1",
@@ -245,20 +242,11 @@ TURNS: dict[str, w.Situation] = {
         },
     ),
     "ImagePullFailing": w.Situation(
-        observed(
-            [profile()],
-            jobs=(job(),),
-            pods=(pod(job(), "Pending", scheduled_at=NOW, waiting_reason="ErrImagePull", waiting_message="not found"),),
-        ),
+        w.agent(job(), phase="Pending", scheduled_at=NOW, waiting_reason="ErrImagePull", waiting_message="not found"),
         {"attempt": 1, "node": "n1", "why": "not found", "until": format_time(NOW + timedelta(seconds=300))},
     ),
     "AgentUnreachable": w.Situation(
-        observed(
-            [profile()],
-            nodes("n1", ready="Unknown"),
-            jobs=(job(),),
-            pods=(pod(job(), deleting_since=NOW - timedelta(seconds=9)),),
-        ),
+        w.agent(job(), nodes("n1", ready="Unknown"), deleting_since=NOW - timedelta(seconds=9)),
         {
             "attempt": 1,
             "node": "n1",
@@ -267,23 +255,15 @@ TURNS: dict[str, w.Situation] = {
         },
     ),
     "AgentUnschedulable": w.Situation(
-        observed(
-            [profile()],
-            jobs=(job(),),
-            pods=(pod(job(), "Pending", unschedulable="9 node(s) didn't satisfy existing pods anti-affinity rules"),),
-        ),
+        w.agent(job(), phase="Pending", unschedulable="9 node(s) didn't satisfy existing pods anti-affinity rules"),
         {
             "attempt": 1,
             "why": "9 node(s) didn't satisfy existing pods anti-affinity rules; they may be of a pod of any namespace: "
             "see docs/security.md, What the cluster must enforce",
         },
     ),
-    "AgentRunning": w.Situation(
-        observed([profile()], jobs=(job(),), pods=(pod(job()),)), {"attempt": 1, "job": job().name}
-    ),
-    "Collecting": w.Situation(
-        observed([profile()], jobs=(w.COMPLETE,), pods=(pod(w.COMPLETE, "Succeeded", "{}"),)), {"attempt": 1}
-    ),
+    "AgentRunning": w.Situation(w.agent(job()), {"attempt": 1, "job": job().name}),
+    "Collecting": w.Situation(w.agent(w.COMPLETE, phase="Succeeded", message="{}"), {"attempt": 1}),
     "Measured": w.Situation(
         observed([profile()], reports=(report(status=tried()),)), {"attempt": 1, "node": report().node_name}
     ),
