@@ -15,9 +15,18 @@ from tests.support.custom_resources import MODEL, SIZES, path, profile
 Invalid = tuple[str, Any, tuple[str, ...]]
 
 
+def of(place: str, words: str, **value: Any) -> Invalid:
+    """A value of the place's first field that is refused there in these words."""
+    return place.partition(".")[0], value, (f"spec.{place}", words)
+
+
+def of_expression(words: str, **expression: Any) -> Invalid:
+    return of("target.matchExpressions[0]", words, matchExpressions=[{"key": "a", **expression}])
+
+
 def of_workload(words: str, **workload: Any) -> Invalid:
     """A workload that is refused in these words."""
-    return "workload", {"name": "x"} | workload, ("spec.workload", words)
+    return of("workload", words, name="x", **workload)
 
 
 def of_model(words: str, *parts: dict[str, Any], at: str = "") -> Invalid:
@@ -35,32 +44,25 @@ ONE_SHAPE = [{"m": 1, "k": 1, "n": 1}]
 
 INVALID: dict[str, Invalid] = {
     "no workload": ("workload", None, ("spec.workload", "Required value")),
-    "a workload without a source": ("workload", {}, ("spec.workload", "give exactly one of model, preset")),
+    "a workload without a source": of("workload", "give exactly one of model, preset"),
     "two sources": of_workload("give exactly one of model, preset", preset="llama3-8b", shapes=ONE_SHAPE),
-    "a preset nobody knows": (
-        "workload",
-        {"preset": "gpt-9"},
-        ("spec.workload.preset", 'supported values: "codonfm-5b"'),
+    "a preset nobody knows": of("workload.preset", 'supported values: "codonfm-5b"', preset="gpt-9"),
+    "a zero shape": of(
+        "workload.shapes[0].m", "greater than or equal to 1", name="x", shapes=[{"m": 0, "k": 1, "n": 1}]
     ),
-    "a zero shape": (
-        "workload",
-        {"name": "x", "shapes": [{"m": 0, "k": 1, "n": 1}]},
-        ("spec.workload.shapes[0].m", "greater than or equal to 1"),
-    ),
-    "shapes without a name": ("workload", {"shapes": ONE_SHAPE}, ("spec.workload", "name is required")),
-    "cordoned nodes without names": (
-        "target",
-        {"cordoned": "Include"},
-        ("spec.target", "cordoned: Include needs nodeNames: name the cordoned nodes to measure"),
+    "shapes without a name": of("workload", "name is required", shapes=ONE_SHAPE),
+    "cordoned nodes without names": of(
+        "target", "cordoned: Include needs nodeNames: name the cordoned nodes to measure", cordoned="Include"
     ),
     "shapes that are split over GPUs": of_workload(
         "gemms and shapes are taken literally: leave tensorParallel", shapes=ONE_SHAPE, tensorParallel=2
     ),
     "gemms whose experts are spread": of_workload("describe the model instead", gemms=["1x1x1"], expertParallel=2),
-    "a GEMM that is no text of three numbers": (
-        "workload",
-        {"name": "x", "gemms": ["64x64"]},
-        ("spec.workload.gemms[0]", "write each GEMM as MxKxN with whole numbers, for example 15872x4096x12288"),
+    "a GEMM that is no text of three numbers": of(
+        "workload.gemms[0]",
+        "write each GEMM as MxKxN with whole numbers, for example 15872x4096x12288",
+        name="x",
+        gemms=["64x64"],
     ),
     "gemms and shapes at once": of_workload("give exactly one of model", gemms=["64x64x64"], shapes=ONE_SHAPE),
     "gemms with tokens": of_workload("mean nothing with gemms or shapes", gemms=["64x64x64"], sequenceLength=1),
@@ -92,48 +94,33 @@ INVALID: dict[str, Invalid] = {
     "modules of experts without any": of_model(
         "mtp.pattern names experts (E)", {"hybrid": HYBRID, "mtp": {"modules": 1, "pattern": "E"}}
     ),
-    "a config from nowhere": (
-        "workload",
-        {"name": "x", "huggingFaceConfig": {}, **SIZES},
-        ("spec.workload.huggingFaceConfig", "give exactly one of text and configMapKeyRef"),
+    "a config from nowhere": of(
+        "workload.huggingFaceConfig",
+        "give exactly one of text and configMapKeyRef",
+        name="x",
+        huggingFaceConfig={},
+        **SIZES,
     ),
     "an unknown recipe": ("recipes", ["fp7"], ("spec.recipes[0]", 'supported values: "bf16"')),
     "a recipe twice": ("recipes", ["bf16", "bf16"], ("spec.recipes", "list each one once")),
-    "a product of no name": ("target", {"products": ["-"]}, ("spec.target.products[0]", "write a GPU's name")),
-    "too many names": (
-        "target",
-        {"nodeNames": [f"n{i}" for i in range(1025)]},
-        ("spec.target.nodeNames", "must have at most 1024 items"),
+    "a product of no name": of("target.products[0]", "write a GPU's name", products=["-"]),
+    "too many names": of("target.nodeNames", "must have at most 1024 items", nodeNames=[f"n{i}" for i in range(1025)]),
+    "In without values": of_expression("values must be set for In", operator="In"),
+    "Exists with values": of_expression("left out for Exists", operator="Exists", values=["b"]),
+    "Gt with a word": of_expression("an integer written as a string", operator="Gt", values=["many"]),
+    "nothing to measure": of(
+        "benchmarks", "enable gemm or training", gemm={"enabled": False}, training={"enabled": False}
     ),
-    "In without values": (
-        "target",
-        {"matchExpressions": [{"key": "a", "operator": "In"}]},
-        ("spec.target.matchExpressions[0]", "values must be set for In"),
+    "a reference without its hash": of(
+        "acceptance.reference.sha256",
+        "write the 64 digits that `reference show` prints",
+        reference={"name": "h100-jan", "sha256": "abc"},
     ),
-    "Exists with values": (
-        "target",
-        {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]},
-        ("spec.target.matchExpressions[0]", "left out for Exists"),
-    ),
-    "Gt with a word": (
-        "target",
-        {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["many"]}]},
-        ("spec.target.matchExpressions[0]", "an integer written as a string"),
-    ),
-    "nothing to measure": (
-        "benchmarks",
-        {"gemm": {"enabled": False}, "training": {"enabled": False}},
-        ("spec.benchmarks", "enable gemm or training"),
-    ),
-    "a reference without its hash": (
-        "acceptance",
-        {"reference": {"name": "h100-jan", "sha256": "abc"}},
-        ("spec.acceptance.reference.sha256", "write the 64 digits that `reference show` prints"),
-    ),
-    "a deficit of nothing": (
-        "acceptance",
-        {"reference": REFERENCE, "mustDetectPercent": {"node": 0}},
-        ("spec.acceptance.mustDetectPercent.node", "greater than or equal to 1"),
+    "a deficit of nothing": of(
+        "acceptance.mustDetectPercent.node",
+        "greater than or equal to 1",
+        reference=REFERENCE,
+        mustDetectPercent={"node": 0},
     ),
     "a verdict on what does not train": (
         "spec",
@@ -145,30 +132,26 @@ INVALID: dict[str, Invalid] = {
         {"acceptance": {"reference": REFERENCE, "recipes": ["mxfp8"]}, "recipes": ["nvfp4"]},
         ("spec", "acceptance.recipes names a recipe that is not measured: add it to recipes"),
     ),
-    "no mode": ("benchmarks", {"gemm": {"modes": []}}, ("spec.benchmarks.gemm.modes", "at least 1 items")),
-    "no agent at a time": ("rollout", {"maxConcurrent": 0}, ("spec.rollout.maxConcurrent", "from 1 on")),
-    "no per cent": ("rollout", {"maxConcurrent": "0%"}, ("spec.rollout.maxConcurrent", 'from "1%" to "100%"')),
-    "more than all": ("rollout", {"maxConcurrent": "101%"}, ("spec.rollout.maxConcurrent", 'from "1%" to "100%"')),
-    "half an agent": ("rollout", {"maxConcurrent": 1.5}, ("spec.rollout.maxConcurrent", "must be of type integer")),
-    "an image with a space": ("agent", {"image": "a b"}, ("spec.agent.image", "write an image reference")),
-    "a toleration of everything": (
-        "agent",
-        {"tolerations": [{"operator": "Exists"}]},
-        ("spec.agent.tolerations[0].key", "Required value"),
+    "no mode": of("benchmarks.gemm.modes", "at least 1 items", gemm={"modes": []}),
+    "no agent at a time": of("rollout.maxConcurrent", "from 1 on", maxConcurrent=0),
+    "no per cent": of("rollout.maxConcurrent", 'from "1%" to "100%"', maxConcurrent="0%"),
+    "more than all": of("rollout.maxConcurrent", 'from "1%" to "100%"', maxConcurrent="101%"),
+    "half an agent": of("rollout.maxConcurrent", "must be of type integer", maxConcurrent=1.5),
+    "an image with a space": of("agent.image", "write an image reference", image="a b"),
+    "a toleration of everything": of(
+        "agent.tolerations[0].key", "Required value", tolerations=[{"operator": "Exists"}]
     ),
-    "Exists with a value": (
-        "agent",
-        {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
-        ("spec.agent.tolerations[0]", "value must be left out when operator is Exists"),
+    "Exists with a value": of(
+        "agent.tolerations[0]",
+        "value must be left out when operator is Exists",
+        tolerations=[{"key": "a", "operator": "Exists", "value": "b"}],
     ),
-    "a memory limit of 0, which is none": (
-        "agent",
-        {"resources": {"memory": "0Gi"}},
-        ("spec.agent.resources.memory", "write a Kubernetes quantity above 0"),
+    "a memory limit of 0, which is none": of(
+        "agent.resources.memory", "write a Kubernetes quantity above 0", resources={"memory": "0Gi"}
     ),
-    "no quantity": ("agent", {"resources": {"memory": "lots"}}, ("spec.agent.resources.memory", "for example 4, 500m")),
-    "no duration": ("retention", {"deletedNodes": "1 week"}, ("spec.retention.deletedNodes", "for example 24h")),
-    "slow by nothing": ("thresholds", {"slowNodePercent": 0}, ("spec.thresholds.slowNodePercent", "equal to 1")),
+    "no quantity": of("agent.resources.memory", "for example 4, 500m", resources={"memory": "lots"}),
+    "no duration": of("retention.deletedNodes", "for example 24h", deletedNodes="1 week"),
+    "slow by nothing": of("thresholds.slowNodePercent", "equal to 1", slowNodePercent=0),
     "a field with a typing error": ("maxConcurent", 2, ('unknown field "spec.maxConcurent"',)),
 }
 

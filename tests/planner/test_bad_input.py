@@ -73,18 +73,29 @@ def problems(measured: Fleet | None = None, **changes: Any) -> str:
     return "\n".join(status.problems)
 
 
-BAD: dict[str, tuple[dict[str, Any], str, str]] = {
-    "an unknown pool": ({"pools": [{"name": "H1OO"}]}, "spec.pools", "correct the name"),
-    "a job for an unknown pool": ({"jobs": [job(pools=["B300"])]}, "spec.jobs[train]", "no such pool"),
-    "a deadline in the past": ({"jobs": [job(deadline="2026-11-01T00:00:00Z")]}, "deadline", "give a later one"),
+Bad = tuple[dict[str, Any], str, str]
+
+
+def of_job(field: str, remedy: str, **changes: Any) -> Bad:
+    return {"jobs": [job(**changes)]}, field, remedy
+
+
+def of_pool(field: str, remedy: str, **changes: Any) -> Bad:
+    return {"pools": [{"name": "H100"} | changes]}, field, remedy
+
+
+BAD: dict[str, Bad] = {
+    "an unknown pool": of_pool("spec.pools", "correct the name", name="H1OO"),
+    "a job for an unknown pool": of_job("spec.jobs[train]", "no such pool", pools=["B300"]),
+    "a deadline in the past": of_job("deadline", "give a later one", deadline="2026-11-01T00:00:00Z"),
     "a start at the end of time": ({"start": "9999-12-31T23:00:00Z"}, "spec.start", "ten years"),
     "a start beyond the end of time": ({"start": "9999-12-31T23:00:00-05:00"}, "spec.start", ""),
     "a start long ago": ({"start": "1999-12-31T00:00:00Z"}, "spec.start", "leave it out"),
-    "a deadline that is no time": ({"jobs": [job(deadline="soon")]}, "deadline", "RFC 3339"),
-    "a price of zero": ({"pools": [{"name": "H100", "dollarsPerGPUHour": "0"}]}, "dollarsPerGPUHour", "leave it out"),
-    "an absurd price": ({"pools": [{"name": "H100", "dollarsPerGPUHour": "9000"}]}, "dollarsPerGPUHour", "unit"),
-    "no tokens": ({"jobs": [job(tokens="0T")]}, "tokens", "above 0"),
-    "absurdly many tokens": ({"jobs": [job(tokens="99999T")]}, "tokens", "is the unit right"),
+    "a deadline that is no time": of_job("deadline", "RFC 3339", deadline="soon"),
+    "a price of zero": of_pool("dollarsPerGPUHour", "leave it out", dollarsPerGPUHour="0"),
+    "an absurd price": of_pool("dollarsPerGPUHour", "unit", dollarsPerGPUHour="9000"),
+    "no tokens": of_job("tokens", "above 0", tokens="0T"),
+    "absurdly many tokens": of_job("tokens", "is the unit right", tokens="99999T"),
     "a goodput of nothing": ({"goodput": "0"}, "spec.goodput", "above 0"),
     "a PUE below 1": ({"power": {"pue": "0.8"}}, "spec.power.pue", "between 1 and 5"),
     "a power budget without PUE": ({"power": {"budget": "1MW"}}, "spec.power.pue", "facility"),
@@ -102,48 +113,40 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a job that waits for nobody": ({"jobs": [job("a", after=["z"])]}, "after", "there is no job z"),
     "two jobs of one name": ({"jobs": [job("a"), job("a")]}, "spec.jobs", "its own name"),
-    "no recipe left": ({"jobs": [job(recipes=["bf16"], denyRecipes=["bf16"])]}, "denyRecipes", "allow one"),
-    "more GPUs than there are": ({"jobs": [job(minGPUs=4096)]}, "spec.jobs[train]", "has 128 GPUs in blocks of 8"),
-    "blocks that split nodes": ({"jobs": [job(blockGPUs=12)]}, "spec.jobs[train]", "give a multiple of 8"),
-    "explicit shapes": (
-        {"jobs": [job(workload={"name": "x", "shapes": [{"m": 64, "k": 64, "n": 64}]})]},
-        "workload.shapes",
-        "give a model",
+    "no recipe left": of_job("denyRecipes", "allow one", recipes=["bf16"], denyRecipes=["bf16"]),
+    "more GPUs than there are": of_job("spec.jobs[train]", "has 128 GPUs in blocks of 8", minGPUs=4096),
+    "blocks that split nodes": of_job("spec.jobs[train]", "give a multiple of 8", blockGPUs=12),
+    "explicit shapes": of_job(
+        "workload.shapes", "give a model", workload={"name": "x", "shapes": [{"m": 64, "k": 64, "n": 64}]}
     ),
-    "GEMMs as text": ({"jobs": [job(workload={"name": "x", "gemms": ["64x64x64"]})]}, "workload.gemms", "give a model"),
-    "a model that is too far": (
-        {"jobs": [job(workload={"preset": "llama3-8b", "sequenceLength": 131072, "microBatchSize": 1})]},
+    "GEMMs as text": of_job("workload.gemms", "give a model", workload={"name": "x", "gemms": ["64x64x64"]}),
+    "a model that is too far": of_job(
         "spec.jobs[train]",
         "too far from 8192",
+        workload={"preset": "llama3-8b", "sequenceLength": 131072, "microBatchSize": 1},
     ),
-    "a rate of zero": (
-        {"pools": [{"name": "own", "nodes": 1, "gpusPerNode": 8, "jobRates": [RATE]}]},
-        "tokensPerSecondPerGPU",
-        "above 0",
-    ),
-    "a scaling that goes back and forth": (
-        {"pools": [{"name": "H100", "scaling": [{"gpus": 64, "efficiency": "1"}, {"gpus": 8, "efficiency": "1"}]}]},
-        "scaling",
-        "smallest first",
+    "a rate of zero": of_pool("tokensPerSecondPerGPU", "above 0", name="own", nodes=1, gpusPerNode=8, jobRates=[RATE]),
+    "a scaling that goes back and forth": of_pool(
+        "scaling", "smallest first", scaling=[{"gpus": 64, "efficiency": "1"}, {"gpus": 8, "efficiency": "1"}]
     ),
     "a scaling that ends too early": (
         {"jobs": [job(minGPUs=128)], "pools": [{"name": "H100", "scaling": [{"gpus": 64, "efficiency": "0.9"}]}]},
         "spec.jobs[train]",
         "add a point",
     ),
-    "a job that would take ages": ({"jobs": [job(tokens="9000T")]}, "spec.jobs[train]", "years"),
-    "an absurd rate of a whole job": (
-        {"pools": [{"name": "H100", "jobRates": [RATE | {"tokensPerSecondPerGPU": "100000000000"}]}]},
+    "a job that would take ages": of_job("spec.jobs[train]", "years", tokens="9000T"),
+    "an absurd rate of a whole job": of_pool(
         "spec.pools[0].jobRates[0].tokensPerSecondPerGPU",
         "",
+        jobRates=[RATE | {"tokensPerSecondPerGPU": "100000000000"}],
     ),
-    "an efficiency that rises": (
-        {"pools": [{"name": "H100", "scaling": [{"gpus": g, "efficiency": e} for g, e in ((8, "0.8"), (64, "0.9"))]}]},
+    "an efficiency that rises": of_pool(
         "spec.pools[0].scaling: it rises from 0.8 at 8 GPUs to 0.9 at 64",
         "",
+        scaling=[{"gpus": g, "efficiency": e} for g, e in ((8, "0.8"), (64, "0.9"))],
     ),
     "a gap that says nothing": ({"solver": {"gapPercent": "500"}}, "spec.solver.gapPercent: 500 % is above 50 %", ""),
-    "too short a limit for a deadline": ({"jobs": [job(deadlineDays="9999")]}, "deadlineDays", "ten years"),
+    "too short a limit for a deadline": of_job("deadlineDays", "ten years", deadlineDays="9999"),
 }
 
 
@@ -182,8 +185,7 @@ def test_doubtful_figures_are_refused_unless_asked_for_and_then_marked(case: str
     known = fleet(pool("H100", node("n", [rate("bf16", **row)], count=16, **result)))
     assert f"set spec.fleet.allow: [{word}]" in problems(known)
     status = answered(known, fleet={"allow": [word]})
-    assert status.phase == "Solved"
-    assert status.data == word.upper()
+    assert (status.phase, status.data) == ("Solved", word.upper())
     assert status.notes[0].startswith(f"{word.upper()}: ")
     assert f"{word.upper()} (16/16)" in status.jobs[0].source
     assert (status.recommendation or "").startswith(word.upper())
