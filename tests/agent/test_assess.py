@@ -72,8 +72,7 @@ def test_sums_count_each_gemm_as_often_as_it_runs_and_speedups_are_paired() -> N
     calls = sum(case.count for case in tiny().gemms if case.mode == "autocast")
     assert found.sums[0].seconds.value == pytest.approx(0.5 * calls)
     for speedup in (found.sums[0].speedup, found.sums[1].speedup, found.training.speedup):
-        assert speedup.value == pytest.approx(2.0)
-        assert speedup.n == 3
+        assert (speedup.value, speedup.n) == (pytest.approx(2.0), 3)
 
 
 @pytest.mark.parametrize(("alone", "tax"), [(0.4, pytest.approx(0.2 * 24 / 27)), (0.6, None)])  # 3 are the head's
@@ -151,8 +150,7 @@ def test_an_unfinished_abba_block_is_thrown_away_and_one_alone_gives_no_interval
     cases = tiny()
     per_abba_block = 2 * len(cases.variants) * len(cases.all)
     samples = run_of(stop=after(2 * per_abba_block + per_abba_block // 2)).samples
-    assert samples.passes == 2
-    assert {len(values) for values in samples.seconds.values()} == {2}
+    assert (samples.passes, {len(values) for values in samples.seconds.values()}) == (2, {2})
     assert samples.ended.reason == "terminated"
     found = assessed(stop=after(2 * len(cases.variants) * len(cases.all)))
     failures = [*(gemm.failure for gemm in found.gemms), *(part.failure for part in found.sums), found.training.failure]

@@ -122,22 +122,19 @@ def test_a_counter_of_the_modules_draw_covers_more_and_hides_no_reading_that_is_
     factor: float, cpu_watts: int, scope: str | None
 ) -> None:
     found = calibrated(Tape(on_a_module(factor, cpu_watts=cpu_watts)).recordings(), WINDOW)
-    assert found.counter_scope == scope
-    assert found.agreement == pytest.approx(factor, rel=0.03)
+    assert (found.counter_scope, found.agreement) == (scope, pytest.approx(factor, rel=0.03))
 
 
 def test_the_period_is_that_of_the_sensor_that_energy_is_taken_from() -> None:
     both = Sensor(counter_update_seconds=0.1, power_update_seconds=0.025)
-    assert period(both) == 0.1
-    assert period(both.model_copy(update={"counter_scope": "more"})) == 0.025
+    assert (period(both), period(both.model_copy(update={"counter_scope": "more"}))) == (0.1, 0.025)
     assert period(Sensor(counter_update_seconds=0.1, counter_scope="more")) == 0.1
 
 
 def test_idle_power_adds_up_over_gpus_and_lacks_where_one_does() -> None:
     two = Tape([*rows(module=900_000), *rows(uuid="GPU-1", module=900_000)]).recordings()
     found = idle_watts(two, {"GPU-0": "board", "GPU-1": "board"}, WINDOW)
-    assert found["gpu"] == pytest.approx(800, rel=0.05)
-    assert found["module"] == pytest.approx(900)
+    assert (found["gpu"], found["module"]) == (pytest.approx(800, rel=0.05), pytest.approx(900))
     two = Tape([*rows(module=900_000), *rows(uuid="GPU-1")]).recordings()
     assert set(idle_watts(two, {}, WINDOW)) == {"gpu"}
 

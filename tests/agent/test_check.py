@@ -88,8 +88,7 @@ def test_a_sound_node_passes_by_one_run(machine: Machine) -> None:
     done = machine.check("--reference-sha256", f"sha256:{sha256_of(TEXT).upper()}", runs=(PLAIN,))
     line = last(done)
     assert (done.exit_code, machine.ran, line["verdict"], line["memoryless"]) == (0, 1, "Pass", True)
-    assert line["reference"] == sha256_of(TEXT)
-    assert line["subject"]["gpus"] == list(gpu_names("new"))
+    assert (line["reference"], line["subject"]["gpus"]) == (sha256_of(TEXT), list(gpu_names("new")))
     assert (line["subject"]["driver"], line["subject"]["watts"]) == ("580.95.05", [700.0] * GPUS)
     assert json.loads((machine.folder / "message").read_text()) == line
     machine.file.write_text(TEXT.replace('"split":{}', '"split":{"cooling":"water"}'))
@@ -107,8 +106,7 @@ def test_a_slow_gpu_fails_by_two_runs_and_leaves_evidence(machine: Machine) -> N
     assert lines[-1]["failing"] == [lines[0]]
     file, _ = (machine.folder / "kept").glob(f"*-{200 * 'n'}.json")
     kept = json.loads(file.read_text())
-    assert [row["run"] for row in kept["results"]] == ["r1", "r1"]
-    assert len(kept["checks"]) == GPUS + 1
+    assert ([row["run"] for row in kept["results"]], len(kept["checks"])) == (["r1", "r1"], GPUS + 1)
     assert machine.check(runs=(BAD,)).stdout.startswith(f"GPU {gpu_names('new')[0]} is -")
 
 

@@ -365,8 +365,7 @@ def test_the_program_settles_its_user_first_also_where_home_cannot_be_written(
 def test_a_home_that_is_of_no_use_gives_way(home: str, nobody: None) -> None:
     environment = {"HOME": home, "USER": "given", "LOGNAME": ""}
     settle_user(environment)
-    assert environment["USER"] == "given"
-    assert environment["LOGNAME"] == "precision"
+    assert (environment["USER"], environment["LOGNAME"]) == ("given", "precision")
     assert Path(environment["HOME"]).is_dir()
     assert environment["HOME"] != home
     (Path(environment["HOME"]) / f"precision-agent-{os.getpid()}").touch()

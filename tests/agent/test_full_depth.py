@@ -208,8 +208,7 @@ def test_one_slow_gpu_slows_the_node_little_and_tensor_parallel_ones_share_token
     steps = {f"GPU-{index}": [step * (1.25 if index == 5 else 1.0)] * 3 for index in range(8)}
     node = depths.node_rates(steps, TOKENS)
     alone = TOKENS / step
-    assert node.slowest_gpu == "GPU-5"
-    assert node.tokens_per_second.value == pytest.approx(7.8 * alone)
+    assert (node.slowest_gpu, node.tokens_per_second.value) == ("GPU-5", pytest.approx(7.8 * alone))
     assert node.synchronous.value == pytest.approx(8 * 0.8 * alone)
     assert node.gpu_spread == pytest.approx(0.8 / 0.975)
     assert node.tokens_per_second.value * node.gpu_spread == pytest.approx(node.synchronous.value)

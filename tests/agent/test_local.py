@@ -103,8 +103,7 @@ def test_gpus_that_do_not_fit_the_wish_are_refused_with_the_next_step(
 
 def test_the_request_travels_as_any_other_with_timing_and_deadline_of_its_plan() -> None:
     found = made(preset="llama3-8b", step={"tensor_parallel": 2}, timing="standard", loss_steps=20)
-    assert found.timing == TIMINGS["standard"]
-    assert found.workload.tensor_parallel == 2
+    assert (found.timing, found.workload.tensor_parallel) == (TIMINGS["standard"], 2)
     assert found.loss.steps == 20
     assert MeasurementRequest.model_validate_json(request_json(found)) == found
     standard = made(preset="llama3-8b", timing="standard")
@@ -214,8 +213,7 @@ def test_a_wrong_wish_names_the_option_and_the_next_step(asked: dict[str, Any], 
 
 
 def test_names_and_lists_from_a_shell_and_a_config_file_become_what_a_request_holds(tmp_path: Path) -> None:
-    assert local.plain_name("box 7.lab") == "box-7.lab"
-    assert local.plain_name("") == "local"
+    assert (local.plain_name("box 7.lab"), local.plain_name("")) == ("box-7.lab", "local")
     assert local.names_of(["bf16,mxfp8", "nvfp4", "bf16"]) == ("bf16", "mxfp8", "nvfp4")
     assert local.step_fields(a=1, b=None) == {"a": 1}
     file = tmp_path / "small.json"

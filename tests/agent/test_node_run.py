@@ -67,8 +67,7 @@ def test_one_slow_gpu_in_eight_is_flagged_and_sets_the_pace_and_a_sound_node_has
     found = replayed("slow_gpu", gpus=8)
     slow = result(found).gpus[7].uuid
     training = of(found, "bf16").training
-    assert training.slowest_gpu == slow
-    assert training.gpu_spread == pytest.approx(0.8 / (7.8 / 8), rel=0.01)
+    assert (training.slowest_gpu, training.gpu_spread) == (slow, pytest.approx(0.8 / (7.8 / 8), rel=0.01))
     synchronous = training.synchronous_tokens_per_second.value / training.tokens_per_second.value
     assert synchronous == pytest.approx(training.gpu_spread, rel=1e-3)
     assert training.tokens_per_second_by_gpu[slow] == min(training.tokens_per_second_by_gpu.values())
@@ -150,8 +149,7 @@ def test_what_fails_while_it_is_prepared_is_never_timed_and_models_are_built_fir
         asked.append(isinstance(case, TrainingCase))
 
     on_fakes(FakeBackend(prepares=prepares))
-    assert asked == sorted(asked, reverse=True)
-    assert set(asked) == {True, False}
+    assert (asked, set(asked)) == (sorted(asked, reverse=True), {True, False})
 
     def prepares(case: Case, variant: Variant) -> Failure | None:
         bad = variant.recipe == "nvfp4" and isinstance(case, TrainingCase)
@@ -245,10 +243,8 @@ def test_the_replayed_divergence_hits_the_narrowest_recipe_alone() -> None:
 def test_a_node_held_back_by_heat_is_measured_twice_and_marked_and_a_sound_one_not() -> None:
     outcome = replayed("throttled")
     found = of(outcome, "bf16")
-    assert found.throttled.reason == "hardware_thermal"
-    assert found.throttled.share == pytest.approx(0.1, rel=0.01)
-    assert found.clocks.celsius == 92
-    assert found.notes[-1] == "palindromes measured twice, for heat or brake: 1"
+    assert (found.throttled.reason, found.throttled.share) == ("hardware_thermal", pytest.approx(0.1, rel=0.01))
+    assert (found.clocks.celsius, found.notes[-1]) == (92, "palindromes measured twice, for heat or brake: 1")
     assert found.training.tokens_per_second is not None, "the figure stands"
     told = read_message(outcome.message).recipes[0]
     assert (told.throttle_reason, told.throttled) == ("hardware_thermal", pytest.approx(0.1, rel=0.01))

@@ -134,10 +134,8 @@ def test_the_table_is_read_as_the_method_says_and_told_in_words() -> None:
     found = {(one.name, one.recipe): one for one in readings(B300_ROWS)}
     nvfp4, current = found["attn_out", "nvfp4"], found["attn_out", "fp8_current"]
     assert nvfp4.over["bf16"] == pytest.approx(1.20, abs=0.005)
-    assert nvfp4.over["mxfp8"] == pytest.approx(1.05, abs=0.005)
-    assert nvfp4.kind == "faster"
-    assert current.over["bf16"] == pytest.approx(0.97, abs=0.005)
-    assert current.kind == "not_beneficial"
+    assert (nvfp4.over["mxfp8"], nvfp4.kind) == (pytest.approx(1.05, abs=0.005), "faster")
+    assert (current.over["bf16"], current.kind) == (pytest.approx(0.97, abs=0.005), "not_beneficial")
     assert {key for key, one in found.items() if one.kind == "not_beneficial"} == {("attn_out", "fp8_current")}
     assert "attn_out fprop: fp8_current 0.97x over bf16, 0.85x over mxfp8: not beneficial at this shape" in (
         of(B300, "fp8_current").notes
@@ -203,8 +201,7 @@ def test_the_twelve_shapes_run_with_warm_ups_repeated_runs_give_intervals_and_a_
     bf16, mxfp8 = nvidia_method.recipe_results(measured(Bench()))
     assert [part.speedup for part in bf16.sums] == [None, None]
     for part in mxfp8.sums:
-        assert part.speedup.value == pytest.approx(2.0, rel=0.002)
-        assert part.speedup.n == 3
+        assert (part.speedup.value, part.speedup.n) == (pytest.approx(2.0, rel=0.002), 3)
     bench = Bench(failing="qkv")
     measured(bench)
     assert len([call for call in bench.asked if call[:4] == ("qkv", "fprop", "mxfp8", "autocast")]) == 1

@@ -98,8 +98,7 @@ def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health
     found = long("two")
     assert found["exit"] == 0, found["message"]
     result = MeasurementResult.model_validate(found["result"])
-    assert [gpu.uuid for gpu in result.gpus] == ["GPU-a", "GPU-b"]
-    assert result.sensor.accuracy == "calibrated"
+    assert ([gpu.uuid for gpu in result.gpus], result.sensor.accuracy) == (["GPU-a", "GPU-b"], "calibrated")
     assert result.sensor.agreement == pytest.approx(1.0, abs=0.05)
     assert result.sensor.counter_update_seconds == pytest.approx(0.1, rel=0.3)
     assert result.steadiness.state == "steady"
@@ -166,10 +165,8 @@ def test_a_run_begun_anew_after_out_of_memory_is_not_refused_for_what_it_left_on
 
 def test_the_gpus_that_cuda_may_see_are_found_by_uuid_beginning_or_number() -> None:
     uuids = ["GPU-aa", "GPU-ab", "GPU-c"]
-    assert chosen(uuids, None, None) == uuids
-    assert chosen(uuids, "GPU-c,GPU-aa", None) == ["GPU-c", "GPU-aa"]
-    assert chosen(uuids, "1", None) == ["GPU-ab"]
-    assert chosen(uuids, "7", None) == []
+    assert (chosen(uuids, None, None), chosen(uuids, "GPU-c,GPU-aa", None)) == (uuids, ["GPU-c", "GPU-aa"])
+    assert (chosen(uuids, "1", None), chosen(uuids, "7", None)) == (["GPU-ab"], [])
     assert chosen(uuids, None, "GPU-c") == ["GPU-c"]
     with pytest.raises(Refusal, match="no GPU 'GPU-x': there are GPU-aa"):
         chosen(uuids, "0", "GPU-x")

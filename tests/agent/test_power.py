@@ -75,8 +75,7 @@ def test_a_known_curve_gives_its_energy_by_integral_counter_and_late_samples(nam
     assert joules_of(energy.integral(samples(watts), WINDOW)) == pytest.approx(truth, rel=tolerance)
     assert joules_of(energy.counted(readings(joules), WINDOW)) == pytest.approx(truth, rel=0.01)
     reading = energy.mean_power(energy.Trace(samples(watts), readings(joules)), [WINDOW], QUIET)
-    assert reading.reasons == ()
-    assert reading.joules == pytest.approx(truth, rel=0.01)
+    assert (reading.reasons, reading.joules) == ((), pytest.approx(truth, rel=0.01))
     assert reading.watts == pytest.approx(truth / 12, rel=0.01)
     chance = Random(5)
     times = [at + chance.uniform(0, 0.04) for at in polls() if chance.random() > 0.15]
@@ -193,10 +192,8 @@ def test_a_counter_is_off_by_all_windows_together_and_is_the_figure(factor: floa
 def test_windows_pool_their_energy_late_polls_lengthen_no_period_and_a_module_is_judged_by_its_power_alone() -> None:
     apart = [energy.Window(9.5, 13.0), energy.Window(13.5, 17.0), energy.Window(17.5, 22.0)]
     reading = energy.mean_power(steady(), apart, QUIET)
-    assert reading.reasons == ()
-    assert reading.seconds == pytest.approx(11.5)
-    assert reading.joules == pytest.approx(5750.0)
-    assert reading.updates == pytest.approx(115, abs=3)
+    assert (reading.reasons, reading.seconds) == ((), pytest.approx(11.5))
+    assert (reading.joules, reading.updates) == (pytest.approx(5750.0), pytest.approx(115, abs=3))
     late = [at for tick, at in enumerate(polls()) if tick % 12 not in (3, 4, 5, 6, 7)]
     assert energy.sensor_period(readings(lambda at: 500 * at, late)) == pytest.approx(0.1, rel=0.02)
     chance = Random(1)

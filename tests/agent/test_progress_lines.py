@@ -217,8 +217,7 @@ def test_loss_runs_leave_time_to_the_rest_and_a_hybrid_has_none_of_its_steps() -
 def test_the_plan_adds_up_and_loss_runs_and_second_depth_take_time_where_they_run_with_allowances_named() -> None:
     found = phases(asked("quick"))
     lines = as_text(found).splitlines()
-    assert len(lines) == len(found) + 2
-    assert lines[-1].split()[:2] == ["all", f"{total_seconds(found):.0f}"]
+    assert (len(lines), lines[-1].split()[:2]) == (len(found) + 2, ["all", f"{total_seconds(found):.0f}"])
     document = as_document(found)
     assert document["seconds"] == total_seconds(found)
     assert document["timed_share"] == pytest.approx(timed_share(found), abs=1e-4)

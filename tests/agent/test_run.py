@@ -123,8 +123,7 @@ def ticking(step: float) -> Clock:
 def test_a_deadline_or_a_signal_ends_the_run_with_what_is_complete_if_anything_is() -> None:
     clock = ticking(600 / (3.2 * samples_in_an_abba_block()))
     outcome = run_request(request_text(deadline_seconds=600), "replay", clock=clock)
-    assert outcome.result.partial.reason == "deadline"
-    assert outcome.result.recipes[0].sums[0].seconds.n == 2
+    assert (outcome.result.partial.reason, outcome.result.recipes[0].sums[0].seconds.n) == ("deadline", 2)
     found = refusal(run_request(request_text(deadline_seconds=600), "replay", clock=ticking(30)))
     assert found == ("NothingFinished", "the deadline of 600 s was reached; no palindrome was complete")
     outcome = run_request(request_text(), "replay", clock=MOMENT, terminated=after(samples_in_an_abba_block() * 2))
@@ -175,8 +174,7 @@ def test_the_message_is_written_in_place_the_log_ends_with_lines_or_none_and_the
     inode = message.stat().st_ino
     sent = run_request(request_text(), "replay")
     publish(sent, Places(message, None), io.BytesIO())
-    assert message.read_bytes() == sent.message
-    assert message.stat().st_ino == inode
+    assert (message.read_bytes(), message.stat().st_ino) == (sent.message, inode)
     stdout = io.BytesIO()
     stdout.write(b"progress without a newline")
     publish(sent, Places(None, None), stdout)

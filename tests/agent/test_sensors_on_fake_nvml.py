@@ -140,8 +140,7 @@ WINDOWS = [Window(2.0, 6.0), Window(6.0, 10.0), Window(10.0, 14.0)]
 def test_energy_end_to_end_is_the_scripts_own_within_one_percent(scripted: Scripted, name: str) -> None:
     lines, joules = CURVES[name]
     found = mean_power(sampled(scripted(f"gpu GPU-0\n{lines}\n"), 15)["GPU-0"].gpu, WINDOWS, QUIET)
-    assert found.reasons == ()
-    assert found.joules == pytest.approx(joules, rel=0.01)
+    assert (found.reasons, found.joules) == ((), pytest.approx(joules, rel=0.01))
     assert 115 <= found.updates <= 125
 
 
@@ -212,8 +211,7 @@ reasons 0x40 4 5.5
 def test_without_counters_and_reasons_throttling_is_unknown_not_zero(scripted: Scripted) -> None:
     found = sampled(scripted("gpu GPU-0\nunsupported throttle reasons\n"), 3)["GPU-0"]
     assert shares(found.throttle, 0.0, 3.0) == ()
-    assert found.celsius[0] == (0.0, 40)
-    assert found.sm_mhz[0] == (0.0, 1980)
+    assert (found.celsius[0], found.sm_mhz[0]) == ((0.0, 40), (0.0, 1980))
 
 
 MODULE = """gpu GPU-0

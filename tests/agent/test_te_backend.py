@@ -366,8 +366,7 @@ def test_the_four_regions_of_a_training_step_are_timed_apart(recipe: Any) -> Non
     bench = Bench(asked=request(recipes=("bf16", recipe)))
     found = sample(bench.backend.measure(bench.training, bench.variant(recipe), 0.0))
     forward, backward = layer_us(recipe)
-    assert found.layers_measured == 2
-    assert us(found.regions["layers_forward"]) == pytest.approx(2 * forward)
+    assert (found.layers_measured, us(found.regions["layers_forward"])) == (2, pytest.approx(2 * forward))
     assert us(found.regions["layers_backward"]) == pytest.approx(2 * backward)
     assert us(found.regions["head"]) == pytest.approx(3 * 10.0)
     assert us(found.regions["optimizer"]) == pytest.approx(5.0)
@@ -589,8 +588,7 @@ def test_the_loss_falls_towards_the_chains_entropy_and_equal_seeds_give_equal_ru
 
 def test_the_device_is_named_with_its_software() -> None:
     found = Bench("v2.12").backend.device()
-    assert found.software.transformer_engine == "2.12.0+fake"
-    assert found.product == "CPU"
+    assert (found.software.transformer_engine, found.product) == ("2.12.0+fake", "CPU")
 
 
 @pytest.mark.parametrize(("device", "reason"), [("cpu", "InvalidRequest"), ("cuda", "BackendUnavailable")])

@@ -93,8 +93,7 @@ def test_operands_are_quantised_once_and_the_product_alone_is_timed(recipe: Reci
         (SCALED[recipe].quantizer, "E2M1" if RECIPES[recipe].format == "fp4" else "E4M3", size)
         for size in ((32, 64), (32, 96), (16, 16), (16, 16))
     ]
-    assert library.multiplied[0]["layout"] == "NT"
-    assert library.multiplied[0]["out"] == (96, 64)
+    assert (library.multiplied[0]["layout"], library.multiplied[0]["out"]) == ("NT", (96, 64))
 
 
 def test_block_scaling_multiplies_rows_with_squares_and_what_lacks_is_named() -> None:

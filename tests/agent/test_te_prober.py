@@ -70,8 +70,7 @@ def asked(prober: Prober, *recipes: Recipe) -> list[tuple[int, int]]:
 
 def test_one_process_tries_all_recipes_of_a_gpu_those_that_the_hardware_lacks_too(prober: Prober) -> None:
     rows = asked(prober, "bf16", "fp8_current", "mxfp8", "bf16")
-    assert len({pid for pid, _ in rows}) == 1
-    assert [before for _, before in rows] == [0, 1, 2, 3]
+    assert (len({pid for pid, _ in rows}), [before for _, before in rows]) == (1, [0, 1, 2, 3])
 
 
 def test_an_error_of_its_own_is_told_one_after_others_asked_again_and_after_a_crash_the_next_has_a_fresh_process(
@@ -119,14 +118,12 @@ def kernels(name: str) -> list[list[Any]]:
 
 def test_own_kernels_are_verified_mxfp8s_emulated_and_bf16_a_fallback() -> None:
     found = probe_of("fp8_current", ended(kernels=kernels(GEMM["fp8_current"][0]), errors=FP8, flags={}))
-    assert found.availability == "ok"
-    assert found.verification.verdict == "verified"
+    assert (found.availability, found.verification.verdict) == ("ok", "verified")
     assert found.verification.errors
     assert [kernel.class_ for kernel in found.verification.kernels] == ["fp8", "not_a_gemm"]
     rows = [*kernels(GEMM["mxfp8"][0]), ["void swizzle_block_scaling_to_mxfp8_scaling_factors_kernel(int)", 1e-6]]
     found = probe_of("fp8_block", ended(kernels=rows, errors=FP8))
-    assert found.availability == "emulated"
-    assert found.verification.verdict == "emulated"
+    assert (found.availability, found.verification.verdict) == ("emulated", "emulated")
     found = probe_of("nvfp4", ended(kernels=kernels(GEMM[None][0]), errors={"y": 0.0017}))
     assert (found.availability, found.verification.verdict) == ("ok", "fallback")
 

@@ -47,8 +47,7 @@ def test_every_node_is_measured_in_its_first_attempt(measured: Profile) -> None:
 
 def test_no_node_ever_had_a_second_job(measured: Profile) -> None:
     jobs = Counter(job["metadata"]["labels"][names.LABEL_NODE_UID] for job in created(measured.history(), "jobs"))
-    assert len(jobs) == NODES
-    assert set(jobs.values()) == {1}
+    assert (len(jobs), set(jobs.values())) == (NODES, {1})
 
 
 def test_a_fifth_of_the_fleet_is_the_most_that_is_measured_at_once(measured: Profile) -> None:

@@ -126,8 +126,7 @@ def test_a_suspended_profile_starts_nothing_new_and_lets_running_agents_finish(s
     profile.patch(suspend=True)
     eventually(lambda: profile.status().get("phase") == "Suspended")
     assert reasons(profile.status()) == {"Suspended": 2}
-    assert profile.counts()["succeeded"] == 2
-    assert profile.condition(names.PROGRESSING)["reason"] == "Suspended"
+    assert (profile.counts()["succeeded"], profile.condition(names.PROGRESSING)["reason"]) == (2, "Suspended")
     scene.site.operator_has_looked()
     assert len(created(profile.history(), "jobs")) == 2
 

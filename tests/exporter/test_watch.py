@@ -149,8 +149,7 @@ async def test_a_watch_that_ends_goes_on_from_the_last_version_without_another_l
         if not is_silent:
             api.end_watch(REPORT_PLURAL)
         await until(lambda: len(api.watches(REPORT_PLURAL)) == 2)
-        assert api.watches(REPORT_PLURAL)[1] == reached
-        assert api.lists()[REPORT_PLURAL] == 1
+        assert (api.watches(REPORT_PLURAL)[1], api.lists()[REPORT_PLURAL]) == (reached, 1)
 
 
 async def test_a_forgotten_version_is_followed_by_a_list_that_renders_nothing_known(api: Api, tmp_path: Path) -> None:

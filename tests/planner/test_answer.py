@@ -48,8 +48,7 @@ def test_every_figure_of_a_job_follows_from_the_formulas_and_a_price_that_includ
 def test_without_scaling_a_plan_is_an_upper_bound_and_promises_no_deadline() -> None:
     found = answered(jobs=[job(deadlineDays="30")])
     assert found.jobs[0].upper_bound
-    assert found.jobs[0].deadline == "notPromised"
-    assert found.deadlines == "0/1"
+    assert (found.jobs[0].deadline, found.deadlines) == ("notPromised", "0/1")
     assert any(note.startswith("upper bound (no communication)") for note in found.notes)
     assert "at least" in (found.recommendation or "")
 
@@ -190,8 +189,7 @@ def test_a_job_rate_comes_before_rates_of_nodes_and_holds_communication() -> Non
         "source": "run 17 of May",
     }
     answer = answered(pools=[{"name": "H100", "jobRates": [job_rate]}], jobs=[job(minGPUs=128, recipes=["bf16"])])
-    assert answer.jobs[0].tokens_per_second == str(9000 * 128)
-    assert answer.jobs[0].basis == "declared"
+    assert (answer.jobs[0].tokens_per_second, answer.jobs[0].basis) == (str(9000 * 128), "declared")
     assert not answer.jobs[0].upper_bound
     assert "run 17 of May" in answer.jobs[0].source
     nvfp4 = {**job_rate, "recipe": "nvfp4"}

@@ -96,8 +96,7 @@ def test_scaling_and_goodput_have_bands_of_their_own() -> None:
     rates = declared()["jobRates"][0] | {"gpus": 256}
     found = option({**declared(), "jobRates": [rates], "scaling": points}, goodput="0.9", goodputPlusMinus="0.02")
     by_name = {part.name: part for part in found.speed.parts}
-    assert by_name["scaling"].low == pytest.approx(0.9)
-    assert by_name["goodput"].low == pytest.approx(0.98)
+    assert (by_name["scaling"].low, by_name["goodput"].low) == (pytest.approx(0.9), pytest.approx(0.98))
 
 
 PLACES: dict[str, Any] = {

@@ -100,8 +100,7 @@ def test_a_plan_of_figures_that_nobody_measured_begins_with_that_and_says_it_onc
     found = run(tmp_path, jobs=jobs, fleet={"allow": ["simulated"]}, provenance="simulated")
     words = found.stdout.lower()
     assert found.stdout.startswith("SIMULATED")
-    assert words.count("simulated") == 1
-    assert words.count("predicted") == (jobs is not None)
+    assert (words.count("simulated"), words.count("predicted")) == (1, jobs is not None)
     assert "measured" not in words
 
 

@@ -135,8 +135,7 @@ async def test_a_plan_is_answered_and_told_and_figures_that_move_are_answered_an
     loop, cache, written = scene
     await add(loop, plan_object())
     status = await next_status(written)
-    assert status["phase"] == "Solved"
-    assert status["pools"][0]["gpus"] == 16
+    assert (status["phase"], status["pools"][0]["gpus"]) == ("Solved", 16)
     assert status["observedGeneration"] == 1
     async with asyncio.timeout(10):
         await written.told.wait()

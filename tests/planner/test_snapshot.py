@@ -115,8 +115,7 @@ def test_two_profiles_are_two_results_known_by_their_flops_without_one() -> None
     (left,) = fleet_from(report_object("a", profile="gone", status=status_of_it)).workloads
     assert (left.flops_per_token, left.model) == (5e10, None)
     known = fleet_from(report_object("a"), report_object("a", profile="other"), nodes=[node_object("a")])
-    assert len(known.pools[0].nodes) == 1
-    assert len(known.pools[0].nodes[0].results) == 2
+    assert (len(known.pools[0].nodes), len(known.pools[0].nodes[0].results)) == (1, 2)
 
 
 def test_what_is_saved_is_read_again_and_gives_the_same_plan() -> None:
@@ -162,8 +161,7 @@ def test_each_result_is_divided_by_the_gpus_that_ran_for_it(order: tuple[str, st
     single["hardware"] = {**single["hardware"], "gpus": 1, "limitWatts": "1200"}
     told = {"All": report_object("a", status=whole), "One": report_object("a", status=single)}
     ((node,),) = [found.nodes for found in fleet_from(*(told[name] for name in order)).pools]
-    assert node.gpus == 4
-    assert node.limit_watts == fleet_from(told["All"]).pools[0].nodes[0].limit_watts
+    assert (node.gpus, node.limit_watts) == (4, fleet_from(told["All"]).pools[0].nodes[0].limit_watts)
     assert sorted(result.gpus or 0 for result in node.results) == [1, 4]
 
 
@@ -173,5 +171,4 @@ def test_rates_of_one_gpu_are_not_divided_by_the_nodes_gpus() -> None:
     known = fleet(pool("H100", single))
     (found,) = pools(known, terms(spec(), NOW), NOW)
     (sample,) = found.samples.values()
-    assert sample.rates.tolist() == [10_000.0]
-    assert sample.watts_per_gpu == 700.0
+    assert (sample.rates.tolist(), sample.watts_per_gpu) == ([10_000.0], 700.0)

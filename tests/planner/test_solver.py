@@ -101,8 +101,7 @@ def test_by_cost_a_high_priority_without_a_deadline_keeps_the_cheap_pool_and_an_
         found = plan(spec(*jobs, pools=own, objective=["cost"]), known, NOW)
         return {slot.option.job.name: slot.option.pool.name for slot in found.solution.slots}
 
-    assert placed(9) == {"bulk": "cheap", "soon": "dear"}
-    assert placed(0) == {"bulk": "cheap", "soon": "cheap"}
+    assert (placed(9), placed(0)) == ({"bulk": "cheap", "soon": "dear"}, {"bulk": "cheap", "soon": "cheap"})
 
 
 def test_jobs_that_do_not_fit_side_by_side_wait_and_blocks_lie_within_a_rack() -> None:

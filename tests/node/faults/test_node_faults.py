@@ -34,6 +34,5 @@ def test_a_node_that_is_rebooted_is_measured_by_the_next_attempt_and_no_retry_is
     attempt = profile.ends("ContainerLost")
     assert (attempt["outcome"], attempt["nodeLosses"], "failures" in attempt) == ("disrupted", 1, False)
     assert attempt["message"].startswith(f"Node {GPU_NODE} lost the agent's container, as in a restart of the node: ")
-    assert profile.measured() == 2
-    assert profile.runs() == 1
+    assert (profile.measured(), profile.runs()) == (2, 1)
     eventually(lambda: installed.offered_gpus() == 8)
