@@ -92,9 +92,7 @@ def test_a_counter_ten_percent_off_is_not(factor: float) -> None:
 
 def on_a_module(factor: float, uuid: str = "GPU-0", cpu_watts: int = 150) -> list[SensorRow]:
     """The square wave of a GPU whose module's sensor sees it and a CPU."""
-    return [
-        replace(row, module_milliwatts=(row.milliwatts or 0) + cpu_watts * 1000) for row in rows(factor, uuid)
-    ]  # fmt: skip
+    return [replace(row, module_milliwatts=(row.milliwatts or 0) + cpu_watts * 1000) for row in rows(factor, uuid)]
 
 
 @pytest.mark.parametrize(
@@ -108,16 +106,9 @@ def on_a_module(factor: float, uuid: str = "GPU-0", cpu_watts: int = 150) -> lis
         (0.8, 150, None),  # less than the GPU draws
         (1.2, 0, None),
     ],
-    ids=[
-        "of-the-gpu",
-        "of-the-module",
-        "between",
-        "of-a-reading",
-        "above-the-module",
-        "below-the-gpu",
-        "module-is-the-gpu",
-    ],
-)
+    ids=["of-the-gpu", "of-the-module", "between", "of-a-reading", "above-the-module", "below-the-gpu",
+         "module-is-the-gpu"],
+)  # fmt: skip
 def test_a_counter_of_the_modules_draw_covers_more_and_hides_no_reading_that_is_off(
     factor: float, cpu_watts: int, scope: str | None
 ) -> None:

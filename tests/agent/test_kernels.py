@@ -250,8 +250,6 @@ def test_what_follows_a_name_never_makes_it_fp4_nor_a_higher_precision_fp8(
 LETTERS = "shtdqroic"
 """Types in cuBLAS' tags: fp32 fp16 bf16 fp64 e4m3 e5m2 e2m1 int8 complex."""
 SCALES = ["", "_Avec32UE8M0_Bvec32UE8M0", "_Avec16UE4M3_Bvec16UE4M3", "_Avec128_Bblk128", "_Ablk128_Bvec128"]
-
-
 OUTPUTS = [LETTERS[a] + LETTERS[b] + LETTERS[(a + b) % 9] for a, b in product(range(9), repeat=2)]
 """Any two letters at any two of the last three places (a Latin square)."""
 

@@ -47,11 +47,8 @@ def test_a_share_or_speedup_that_can_not_be_is_an_error(share: float, speedup: f
         ({}, "gemm_bound", "GEMM-bound"),
         ({"measured": ratio(EXPECTED * 0.996)}, "gemm_bound", "as its GEMMs alone allow"),
         ({"measured": ratio(EXPECTED * 1.1)}, "gemm_bound", "other kernels are faster too"),
-        (
-            {"measured": ratio(5 / 3), "cast_share": ratio(0.8), "cast_speedup": ratio(S)},
-            "gemm_bound",
-            "as its GEMMs with their casts allow (1.67x): they are 80% of the step",
-        ),
+        ({"measured": ratio(5 / 3), "cast_share": ratio(0.8), "cast_speedup": ratio(S)}, "gemm_bound",
+         "as its GEMMs with their casts allow (1.67x): they are 80% of the step"),
         ({"measured": ratio(1.3)}, "overhead", "by quantisation"),
         ({"measured": ratio(1.3, half=0.4)}, "gemm_bound", "allow"),
         ({"measured": ratio(0.9), "difference": "slower"}, "overhead", "and more"),
@@ -60,11 +57,8 @@ def test_a_share_or_speedup_that_can_not_be_is_an_error(share: float, speedup: f
         ({"gemm_speedup": ratio(1.04, half=0.05)}, "not_beneficial", "not beneficial at these shapes"),
         ({"gemm_share": 0.01, "measured": ratio(1.002), "difference": "no_difference"}, "no_difference", "the noise"),
         ({"gemm_speedup": ratio(0.44, half=0.3)}, "not_beneficial", "0.44x (0.31 to 0.57) as fast"),
-        (
-            {"gemm_speedup": ratio(1.3, half=0.35)},
-            "unknown",
-            "is unknown: its GEMMs alone run 1.30x (0.85 to 1.76) as fast",
-        ),
+        ({"gemm_speedup": ratio(1.3, half=0.35)}, "unknown",
+         "is unknown: its GEMMs alone run 1.30x (0.85 to 1.76) as fast"),
         ({"gemm_speedup": None}, "unknown", "no GEMM figure"),
         ({"measured": None}, "unknown", "nvfp4: its GEMMs alone run 2.00x as fast as bf16's; no training figure, so"),
         ({"measured": None, "cast_speedup": ratio(1.1)}, "unknown", "as bf16's, with their casts 1.10x; no training"),
@@ -72,7 +66,7 @@ def test_a_share_or_speedup_that_can_not_be_is_an_error(share: float, speedup: f
         ({"measured": ratio(0.7), "difference": "slower"}, "overhead", "eats all of the time saved and more, 11% of"),
         ({"gemm_share": None}, "unknown", "no share of the GEMMs"),
     ],
-)
+)  # fmt: skip
 def test_the_kind_follows_from_the_figures(changes: dict[str, Any], kind: str, words: str) -> None:
     found = meaning(facts(**changes))
     assert found.kind == kind

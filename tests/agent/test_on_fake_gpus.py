@@ -62,19 +62,14 @@ def run(library: Path, tmp_path: Path, by: Popen[str]) -> Run:
 LONG: dict[str, dict[str, Any]] = {
     "two": {"script": TWO, "waves": 2},
     "one alone, without a word on heat": {
-        "script": TWO + "unsupported throttle reasons\n",
-        "gpu": "GPU-b",
-        "recipes": ("bf16",),
+        "script": TWO + "unsupported throttle reasons\n", "gpu": "GPU-b", "recipes": ("bf16",),
     },
     "one lost": {"script": TWO + "lost 3.0\n"},
     "begun anew": {
-        "script": TWO,
-        "backend": "ShortOfMemory",
-        "recipes": ("bf16",),
+        "script": TWO, "backend": "ShortOfMemory", "recipes": ("bf16",), "may_halve_micro_batch": True,
         "workload": TINY_WORKLOAD.model_copy(update={"micro_batch_size": 2}),
-        "may_halve_micro_batch": True,
     },
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

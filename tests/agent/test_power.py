@@ -226,15 +226,8 @@ def test_a_power_is_a_figure_or_reasons_which_have_names_and_sentences_of_their_
 @pytest.mark.parametrize(
     ("step", "ratio"),
     [
-        (0.1, "1"),
-        (0.2, "2"),
-        (0.15, "3/2"),
-        (0.05, "1/2"),
-        (0.102, "1"),
-        (0.3, "3"),
-        (0.077, None),
-        (0.233, None),
-        (0.013, None),
+        *((0.1, "1"), (0.2, "2"), (0.15, "3/2"), (0.05, "1/2"), (0.102, "1"), (0.3, "3")),
+        *((0.077, None), (0.233, None), (0.013, None)),
     ],
     ids=str,
 )

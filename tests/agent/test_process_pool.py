@@ -29,7 +29,6 @@ BF16, NVFP4 = Variant("bf16", "bf16"), Variant("nvfp4", "nvfp4")
 QUICK = Patience(start=120.0, call=4.0)
 Faults = dict[str, str]
 STAND_IN = ("tests.support.worker_backend", "WorkerBackend")
-UNLOADABLE = 'raise OSError("libcudart.so.13: cannot open shared object file")\n'
 
 
 class Wish:
@@ -171,7 +170,8 @@ def test_a_run_names_each_fault_and_publishes_what_is_good(pool: Pools) -> None:
 def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package of that name which fails to load, as one for another CUDA does."""
     (tmp_path / "transformer_engine").mkdir()
-    (tmp_path / "transformer_engine" / "__init__.py").write_text(UNLOADABLE)
+    raises = 'raise OSError("libcudart.so.13: cannot open shared object file")\n'
+    (tmp_path / "transformer_engine" / "__init__.py").write_text(raises)
     monkeypatch.syspath_prepend(tmp_path)
 
 

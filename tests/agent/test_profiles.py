@@ -237,8 +237,7 @@ def test_what_was_timed_is_profiled_after_a_wish_to_end_and_not_after_a_cut() ->
     asked_to_end = lambda: len([what for _, what in device.asked if what == "training"]) > 3 * 6  # noqa: E731
     found = ran(device, asked_to_end, timing=Timing(passes=9, segment_seconds=0.1, discard_seconds=0.0))
     assert found.result.partial is not None
-    sums = {part.mode: part for part in of(found, "nvfp4").sums}
-    assert sums["prequantized"].speedup is not None
+    assert {part.mode: part for part in of(found, "nvfp4").sums}["prequantized"].speedup is not None
     device = Clocked()
     ended = Failure(reason="deadline", message="the deadline of 60 s was reached")
     found = profiled(device, lambda: ended if len(device.leads) > 1 else None)

@@ -64,11 +64,9 @@ def ran(asked: MeasurementRequest, gap: float = 0.0, untold: int = 0) -> Outcome
 def test_a_new_process_builds_what_the_first_call_of_a_variant_needs(training: bool) -> None:
     asked = request(training=training, recipes=("bf16", "fp8_delayed"), workload={"model": THIN})
     assert isinstance(Bench(asked=asked).backend.settle(DELAYED, 0.0), Sample)
-    profile = Bench(asked=asked).backend.profile(DELAYED, "training" if training else "gemms", 0.0)
-    assert profile.kernels
+    assert Bench(asked=asked).backend.profile(DELAYED, "training" if training else "gemms", 0.0).kernels
     assert Bench(asked=asked).backend.inspect(DELAYED).errors is not None
-    window = Bench(asked=asked).backend.power_window(DELAYED, "layers", 0.0, 0.0, 1)
-    assert isinstance(window, Sample)
+    assert isinstance(Bench(asked=asked).backend.power_window(DELAYED, "layers", 0.0, 0.0, 1), Sample)
     assert isinstance(Bench(asked=asked).backend.measure(Bench().training, DELAYED, 0.0), Sample)
 
 

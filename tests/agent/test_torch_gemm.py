@@ -123,8 +123,7 @@ def test_a_model_without_a_vocabulary_has_no_head_to_replay() -> None:
         name="bare", model=TINY.model_copy(update={"vocab_size": None}), micro_batch_size=1, sequence_length=64
     )
     one = TorchGemm(request(product="CPU", gpus=1, workload=workload), "auto")
-    found = one.power_window(BF16, "head", 0.01, 0.0, seed=1)
-    assert found.reason == "no_such_part"
+    assert one.power_window(BF16, "head", 0.01, 0.0, seed=1).reason == "no_such_part"
 
 
 def test_the_gradients_of_a_step_are_those_of_fp32_within_bf16() -> None:
@@ -171,8 +170,7 @@ def test_a_whole_cpu_run_has_regions_full_depth_figures_and_a_planted_divergence
     assert [region.name for region in training.regions] == ["layers_forward", "head", "layers_backward", "optimizer"]
     assert (training.layers, training.layers_measured, training.missing) == (2, 2, ())
     assert training.energy.reasons == ("no_power_sensor",)
-    loss = found.recipes[0].loss
-    assert loss.verdict == "diverged"
+    assert found.recipes[0].loss.verdict == "diverged"
     assert found.recommendation.by_speed is None
 
 
@@ -182,8 +180,7 @@ def test_experts_odd_shapes_and_tensor_parallel_layers_have_no_training_figure()
     for model, reason in ((experts, "not_available"), (odd, "misaligned")):
         workload = Workload(name="x", model=model, micro_batch_size=1, sequence_length=64)
         one = TorchGemm(request(product="CPU", gpus=1, workload=workload), "auto")
-        found = one.prepare(step(), FP8)
-        assert found.reason == reason
+        assert one.prepare(step(), FP8).reason == reason
     asked = request()
     workload = asked.workload.model_copy(update={"tensor_parallel": 2})
     refused = TorchGemm(asked.model_copy(update={"workload": workload}), "cpu").prepare(step(), Variant("bf16", "bf16"))

@@ -5,7 +5,7 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -224,7 +224,12 @@ def changed_message(**changes: Any) -> str:
     return json.dumps(json.loads(MESSAGE) | changes)
 
 
-RECIPE = {"recipe": "bf16", "availability": "ok", "verdict": "verified"}
+def message_with(recipe: Mapping[str, Any], **changes: Any) -> str:
+    """A message whose only recipe has these fields."""
+    plain = {"recipe": "bf16", "availability": "ok", "verdict": "verified"}
+    return changed_message(recipes=[plain | recipe], **changes)
+
+
 BROKEN_MESSAGES = {
     "none": (None, "ResultMissing"),
     "blank": (" \n", "ResultMissing"),
@@ -236,24 +241,19 @@ BROKEN_MESSAGES = {
     "cut by the kubelet": ('{"v":"PPS1","node":"' + "x" * 4076, "ResultTruncated"),
     "a missing field": (json.dumps({"v": "PPS1"}), "ResultDamaged"),
     "a field of a newer agent": (changed_message(surprise=1), "ResultNewer"),
-    "a verdict of a newer agent": (changed_message(recipes=[RECIPE | {"loss_verdict": "confused"}]), "ResultNewer"),
+    "a verdict of a newer agent": (message_with({"loss_verdict": "confused"}), "ResultNewer"),
     "an unknown word beside a broken figure": (
-        changed_message(recipes=[RECIPE | {"loss_verdict": "confused", "watts": "many"}]),
+        message_with({"loss_verdict": "confused", "watts": "many"}),
         "ResultDamaged",
     ),
     "not a number": (changed_message(duration_seconds=float("nan")), "ResultDamaged"),
     "recipes by column": (changed_message(recipes={"recipe": ["bf16", "mxfp8"], "watts": [1, 2]}), "ResultDamaged"),
     "recipes that are no list": (changed_message(recipes={"recipe": "bf16"}), "ResultDamaged"),
     "a verdict assumed by an agent that measured": (
-        changed_message(provenance="measured", simulated=[], recipes=[RECIPE | {"verdict": "assumed"}]),
+        message_with({"verdict": "assumed"}, provenance="measured", simulated=[]),
         "ResultDamaged",
     ),
-    "bounds out of order": (
-        changed_message(
-            recipes=[{"recipe": "bf16", "availability": "ok", "verdict": "verified", "speedup": [1, 2, 0, 3]}]
-        ),
-        "ResultDamaged",
-    ),
+    "bounds out of order": (message_with({"speedup": [1, 2, 0, 3]}), "ResultDamaged"),
     "deeply nested": ('{"v":' + "[" * 30_000, "ResultTruncated"),
     "a number of 5,000 digits": (f'{{"v":"PPS1","gpus":{"9" * 5000}}}', "ResultTruncated"),
     "far too long": ("{" + "x" * 100_000, "ResultTooLarge"),

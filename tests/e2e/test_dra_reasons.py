@@ -50,19 +50,8 @@ def as_it_is(site: Site, node: str) -> None:
     """Nothing is wrong."""
 
 
-def restarted(site: Site, node: str) -> None:
-    """Its driver has restarted: a new generation is there, the old one not gone yet."""
-    publish(site, node, "again", generation=2)
-
-
-def restarting(site: Site, node: str) -> None:
-    """Of the new generation one slice of two is there."""
-    publish(site, node, "again", generation=2, slices=2)
-
-
-def of_somebody_else(site: Site, node: str) -> None:
-    """Somebody else's driver publishes eight GPUs of its own there."""
-    publish(site, node, "else", driver="gpu.example.com")
+restarted = partial(publish, suffix="again", generation=2)
+"""A new generation is there, the old one not gone yet."""
 
 
 def named_twice(site: Site, node: str) -> None:
@@ -114,12 +103,14 @@ CASES: dict[str, Case] = {
     "a driver that was restarted": Case("dra", restarted, "Measured", "8 by resource claim"),
     "a driver that is restarting": Case(
         "dra",
-        restarting,
+        partial(restarted, slices=2),
         "GPUsNotReady",
         "has 1 of 2 ResourceSlices",
         mend=partial(publish, suffix="rest", generation=3),
     ),
-    "another driver's GPUs": Case("dra", of_somebody_else, "Measured", "8 by resource claim"),
+    "another driver's GPUs": Case(
+        "dra", partial(publish, suffix="else", driver="gpu.example.com"), "Measured", "8 by resource claim"
+    ),
     "devices named twice": Case("dra", named_twice, "GPUsNotReady", "names a device twice"),
     "an incomplete pool of GPUs that can be cut": Case(
         "dra-dynmig", cut_short, "GPUsNotReady", "has 8 of 9 ResourceSlices"
@@ -177,11 +168,8 @@ def test_nodes_that_are_mended_are_measured_with_eight_gpus_each(nodes: dict[str
         mend(profile.site, nodes[name])
     measured = {nodes[name] for name, case in CASES.items() if case.reason == "Measured" or case.mend is not None}
     eventually(lambda: measured <= {n for n, tried in profile.attempts().items() if tried["outcome"] == "succeeded"})
-    gpus = {
-        r["spec"]["nodeName"]: r["status"]["hardware"]["gpus"]
-        for r in profile.reports()
-        if "run" in r.get("status", {})
-    }
+    done = [report for report in profile.reports() if "run" in report.get("status", {})]
+    gpus = {report["spec"]["nodeName"]: report["status"]["hardware"]["gpus"] for report in done}
     assert {node: gpus[node] for node in measured} == dict.fromkeys(measured, 8)
     jobs = [job["metadata"]["annotations"][names.ANNOTATION_NODE] for job in created(profile.history(), "jobs")]
     assert sorted(node for node in jobs if node != nodes[RULED]) == sorted(measured)
@@ -208,8 +196,7 @@ def without_class(site: Site) -> Iterator[None]:
     try:
         yield
     finally:
-        raw = {**there, "metadata": {"name": GPU_DRIVER}}
-        made_of(site, CLASSES, raw)
+        made_of(site, CLASSES, {**there, "metadata": {"name": GPU_DRIVER}})
 
 
 def test_a_missing_class_holds_its_nodes_alone_and_they_go_on_when_it_is_there(scene: Scene) -> None:

@@ -212,8 +212,7 @@ def test_a_node_that_dies_under_each_measurement_is_quarantined_until_asked_for(
 
 
 def test_an_agent_that_hangs_is_ended_by_the_operator_from_the_start_of_its_container(hanging: Story) -> None:
-    pod = hanging.bad.pod(hanging.profile)
-    hanging.bad.starts(pod, timedelta(seconds=1859))
+    hanging.bad.starts(hanging.bad.pod(hanging.profile), timedelta(seconds=1859))
     hanging.the_others_are_measured()
     assert hanging.attempts() == [("failed", "DeadlineExceeded")]
     said = r"The agent did not end itself at its deadline and was stopped after 18\d\d s: there is no log of it\. "

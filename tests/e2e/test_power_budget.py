@@ -72,8 +72,7 @@ def defaults(stage: Scene) -> dict[str, int]:
 
 def assert_within_budget(history: Sequence[Change], profiles: int, defaults: dict[str, int]) -> None:
     """Never more than the budget, and nearly all of it at some time; each node once a profile, and by one at a time."""
-    sums = drawn(history, defaults)
-    assert BUDGET - LARGEST < max(sums) <= BUDGET
+    assert BUDGET - LARGEST < max(drawn(history, defaults)) <= BUDGET
     jobs = Counter(job["metadata"]["labels"][names.LABEL_NODE_UID] for job in created(history, "jobs"))
     assert (len(jobs), set(jobs.values())) == (NODES, {profiles})
     assert {most_agents(history, node) for node in defaults} == {1}

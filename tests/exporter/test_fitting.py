@@ -13,8 +13,6 @@ from tests.exporter.test_shards import nodes_in
 from tests.support.exposition import samples_in, store_of
 from tests.support.report_objects import profile_object, report_object
 
-DETAIL = "precision_node_gemm_speedup_ratio"
-
 
 def room_for(nodes: float, level: Level, patched: pytest.MonkeyPatch) -> None:
     (entry,) = store_of(profile_object(), report_object("n"), level=level).view().reports
@@ -55,7 +53,8 @@ def test_what_was_served_goes_on_and_what_comes_gets_less(level: Level, monkeypa
     assert served >= nodes_in(before)
     assert 88 < len(served) < 110
     assert (plain > 0) == (level == "detail")
-    detailed = nodes_in(b"\n".join(line for line in text.splitlines() if line.startswith(DETAIL.encode())))
+    of_gemms = [line for line in text.splitlines() if line.startswith(b"precision_node_gemm_speedup_ratio")]
+    detailed = nodes_in(b"\n".join(of_gemms))
     assert len(detailed) == (238 - none - plain if level == "detail" else 0)
     assert today.fleet.count(b'precision_pool_nodes{phase="fresh"') == 1, "pools are of all nodes"
     assert b"} 238.0" in today.fleet

@@ -68,11 +68,8 @@ def test_a_plan_is_shown_changed_and_forgotten_with_its_object() -> None:
 @pytest.mark.parametrize(
     "status",
     [
-        {"phase": "Perhaps"},
-        {"jobs": "all"},
-        {"pools": [POOL, POOL]},
-        {"solvedAt": "yesterday"},
-        {"totals": {"days": "many"}},
+        *({"phase": "Perhaps"}, {"jobs": "all"}, {"pools": [POOL, POOL]}),
+        *({"solvedAt": "yesterday"}, {"totals": {"days": "many"}}),
     ],
     ids=["unknown phase", "no list of jobs", "a pool twice", "no time", "no number"],
 )
@@ -84,8 +81,7 @@ def test_a_broken_plan_loses_its_series_says_why_once_and_leaves_the_others(
         store.see(PLAN_PLURAL, at(11, "bad", **status))
         store.see(PLAN_PLURAL, at(12, "bad", **status))
     body = build(store.view())
-    assert phases(body) == {"good": "Solved"}
-    assert body.unreadable[PLAN_PLURAL] == 1
+    assert (phases(body), body.unreadable[PLAN_PLURAL]) == ({"good": "Solved"}, 1)
     assert b"precision_profile_phase{" in body.fleet
     assert [record.getMessage().partition(": ")[0] for record in caplog.records] == ["ml/bad is not shown"]
 

@@ -137,8 +137,7 @@ def test_the_next_commands_find_kubectl_and_its_plugin_without_hiding_the_users_
 
 @pytest.mark.parametrize(("lab", "command"), [("demo", "make demo-down"), ("mine", "precision-lab down --name mine")])
 def test_the_demo_says_how_to_end_this_very_lab(lab: str, command: str) -> None:
-    ending = Ending(lab, "nightly", Path("/k"), (), "plan.yaml")
-    assert next_commands(ending)[-1].endswith(command)
+    assert next_commands(Ending(lab, "nightly", Path("/k"), (), "plan.yaml"))[-1].endswith(command)
 
 
 @pytest.mark.parametrize(

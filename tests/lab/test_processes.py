@@ -24,8 +24,6 @@ from precision_lab.processes import ports
 from precision_lab.processes.processes import ProcessError, Processes, launch
 from precision_lab.processes.supervisor import Identity
 
-FOREVER = [sys.executable, "-c", "import signal; signal.pause()"]
-
 
 @pytest.fixture
 def processes() -> Iterator[Processes]:
@@ -65,7 +63,7 @@ signal.pause()
 @contextmanager
 def owner(then: str = "") -> Iterator[tuple[subprocess.Popen[str], Path, Identity, int]]:
     """Another process that has launched a supervisor with one child: its handle, run folder, supervisor and child."""
-    script = OWNER.format(argv=FOREVER, then=then)
+    script = OWNER.format(argv=[sys.executable, "-c", "import signal; signal.pause()"], then=then)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     try:
         run_dir, supervisor, pid = process.stdout.readline().split()
@@ -101,12 +99,8 @@ def test_nothing_survives_a_supervisor_that_is_killed() -> None:
 
 
 def test_a_detached_cluster_survives_its_owner_until_it_is_ended() -> None:
-    with owner("processes.detach(); processes.disown()\nprint('detached', flush=True)") as (
-        process,
-        run_dir,
-        supervisor,
-        child,
-    ):
+    detach = "processes.detach(); processes.disown()\nprint('detached', flush=True)"
+    with owner(detach) as (process, run_dir, supervisor, child):
         assert process.stdout.readline() == "detached\n"
         process.kill()
         process.wait()
@@ -121,8 +115,7 @@ def test_a_demo_at_work_is_left_alone_and_one_that_is_over_makes_room_for_the_ne
     earlier = launch(f"room-{os.getpid()}")
     try:
         name = earlier.run_dir.name.removeprefix(f"precision-lab-{os.getuid()}-")
-        said = StringIO()
-        console = Console(file=said, width=120)
+        console = Console(file=(said := StringIO()), width=120)
         with pytest.raises(ProcessError, match=f"precision-lab down --name {name}"):
             make_room(console, name)
         assert earlier.supervisor() is not None

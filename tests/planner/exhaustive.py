@@ -112,15 +112,8 @@ def choices(known: Fleet, read: Terms) -> list[list[Choice]]:
     return [
         [
             Choice(
-                offer.job.name,
-                option.pool.name,
-                option.gpus,
-                option.block_gpus,
-                option.days,
-                option.deadline_days,
-                option.limit_watts or 0.0,
-                option.dollars or 0.0,
-                option.megawatt_hours or 0.0,
+                *(offer.job.name, option.pool.name, option.gpus, option.block_gpus, option.days, option.deadline_days),
+                *(option.limit_watts or 0.0, option.dollars or 0.0, option.megawatt_hours or 0.0),
             )
             for option in offer.options
         ]

@@ -135,8 +135,7 @@ async def test_a_plan_is_answered_and_told_and_figures_that_move_are_answered_an
     loop, cache, written = scene
     await add(loop, plan_object())
     status = await next_status(written)
-    assert (status["phase"], status["pools"][0]["gpus"]) == ("Solved", 16)
-    assert status["observedGeneration"] == 1
+    assert (status["phase"], status["pools"][0]["gpus"], status["observedGeneration"]) == ("Solved", 16, 1)
     async with asyncio.timeout(10):
         await written.told.wait()
     assert [event["reason"] for event in written.events] == ["Accepted", "PlanFound"]
@@ -246,27 +245,22 @@ async def test_while_a_namespace_may_not_be_read_an_answer_stands_and_a_new_plan
 @pytest.mark.parametrize(
     ("across", "problem", "reason"),
     [
-        (
-            (),
-            "spec.fleet.namespaces: plans of ml may not read reports of other. Leave it out, or ask an administrator "
-            "to add ml to the chart value capacityPlans.acrossNamespaces",
-            "NamespacesNotAllowed",
-        ),
+        ((), "spec.fleet.namespaces: plans of ml may not read reports of other. Leave it out, or ask an administrator "
+             "to add ml to the chart value capacityPlans.acrossNamespaces", "NamespacesNotAllowed"),
         (("ml",), "spec.fleet.namespaces: other is not watched; this operator watches ml", "InputsUnusable"),
     ],
     ids=["by default", "where an admin allows it"],
-)
+)  # fmt: skip
 async def test_a_plan_reads_other_namespaces_where_an_admin_allows_it(
     across: tuple[str, ...], problem: str, reason: str
 ) -> None:
     """What is not watched is told only to whom it may concern: the reports of `other` were never looked at."""
     async with planning(across=across) as (loop, _, written):
-        plan = plan_object(fleet={"namespaces": ["ml", "other"], "allow": ["simulated"]})
-        await add(loop, plan)
+        await add(loop, plan_object(fleet={"namespaces": ["ml", "other"], "allow": ["simulated"]}))
         status = await next_status(written)
         await loop.look()
-        assert status["problems"] == [problem]
-        assert (status["conditions"][0]["status"], status["conditions"][0]["reason"]) == ("False", reason)
+        told = status["conditions"][0]
+        assert (status["problems"], told["status"], told["reason"]) == ([problem], "False", reason)
         assert len(written.statuses) == 1
 
 

@@ -217,8 +217,7 @@ def test_a_named_recipe_that_nobody_measured_is_predicted_from_one_that_was() ->
 
 
 def test_what_fell_back_or_nobody_named_is_not_predicted() -> None:
-    named = made("H100", rate("bf16"), recipes=["nvfp4"])
-    assert named.solution is None
+    assert made("H100", rate("bf16"), recipes=["nvfp4"]).solution is None
     anything = made("GB200", rate("bf16"), recipes=[])
     assert {option.recipe for offer in anything.offers for option in offer.options} == {"bf16"}
     fell = rate("fp8_current", verdict="fallback")
@@ -298,8 +297,7 @@ def test_by_hand() -> None:
     assert fewest_gpus(wanted_at_its_sizes("llama3.1-70b"), "bf16", 186 * GIBIBYTE) == pytest.approx(
         16 * weights / (MOST_STATE_SHARE * 186 * GIBIBYTE), abs=1
     )
-    seventy = target(None, "70B", "")
-    assert fewest_gpus(seventy, "bf16", 80 * GIBIBYTE) == 17
+    assert fewest_gpus(target(None, "70B", ""), "bf16", 80 * GIBIBYTE) == 17
 
 
 @given(

@@ -168,7 +168,6 @@ def test_each_result_is_divided_by_the_gpus_that_ran_for_it(order: tuple[str, st
 def test_rates_of_one_gpu_are_not_divided_by_the_nodes_gpus() -> None:
     whole = node(rates=[rate(tokens_per_second=10_000.0, watts=700.0)])
     single = whole.model_copy(update={"results": (whole.results[0].model_copy(update={"gpus": 1}),)})
-    known = fleet(pool("H100", single))
-    (found,) = pools(known, terms(spec(), NOW), NOW)
+    (found,) = pools(fleet(pool("H100", single)), terms(spec(), NOW), NOW)
     (sample,) = found.samples.values()
     assert (sample.rates.tolist(), sample.watts_per_gpu) == ([10_000.0], 700.0)

@@ -107,8 +107,7 @@ def test_by_cost_a_high_priority_without_a_deadline_keeps_the_cheap_pool_and_an_
 def test_jobs_that_do_not_fit_side_by_side_wait_and_blocks_lie_within_a_rack() -> None:
     racks = [node(f"r{r}-{i}", gpus=4, rack=f"rack{r}", rates=[rate("bf16", 4e4)]) for r in range(3) for i in range(18)]
     short = [node(f"s-{i}", gpus=4, rack="short", rates=[rate("bf16", 4e4)]) for i in range(17)]
-    made = spec(job(blockGPUs=72, minGPUs=72))
-    found = plan(made, fleet(pool("GB200", *racks, *short)), NOW)
+    found = plan(spec(job(blockGPUs=72, minGPUs=72)), fleet(pool("GB200", *racks, *short)), NOW)
     assert found.solution.slots[0].option.gpus == 3 * 72
     known = fleet(pool("H100", node("n", count=250)))
     jobs = [job(name, tokens="10T", minGPUs=1024, deadlineDays="90") for name in "ab"]
@@ -215,25 +214,15 @@ def test_the_answer_stands_in_five_lines_and_budgets_and_phases_have_rows() -> N
     ("changes", "clash", "remedy"),
     [
         ({"jobs": [job("a", deadlineDays="0.5")]}, "the deadline of job a", "0.404 more days"),
-        (
-            {
-                "jobs": [job("a", deadlineDays="5")],
-                "power": {"budget": "20kW", "pue": "1.2", "overhead": {"gpu": "1.3"}},
-            },
-            "the power budget of 0.02 MW",
-            "0.00621 MW more power",
-        ),
-        (
-            {"pools": [{"name": "H100", "dollarsPerGPUHour": "1"}], "budget": {"dollars": "1000"}},
-            "budget.dollars of 1,000",
-            "1,778 dollars more",
-        ),
+        ({"jobs": [job("a", deadlineDays="5")], "power": {"budget": "20kW", "pue": "1.2", "overhead": {"gpu": "1.3"}}},
+         "the power budget of 0.02 MW", "0.00621 MW more power"),
+        ({"pools": [{"name": "H100", "dollarsPerGPUHour": "1"}], "budget": {"dollars": "1000"}},
+         "budget.dollars of 1,000", "1,778 dollars more"),
     ],
     ids=["deadline", "power", "money"],
-)
+)  # fmt: skip
 def test_limits_that_clash_are_named_with_the_smallest_way_out(changes: Any, clash: str, remedy: str) -> None:
-    made = spec(**({"jobs": [job()]} | changes))
-    told = status(plan(made, fleet(), NOW))
+    told = status(plan(spec(**({"jobs": [job()]} | changes)), fleet(), NOW))
     assert told.phase == "Infeasible"
     assert clash in told.problems[0]
     assert remedy in told.problems[1]

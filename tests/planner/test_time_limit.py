@@ -105,8 +105,7 @@ def answered_anew(made: Any, objective: str, seconds: float) -> tuple[PlanAnswer
     found = pools(known, read, NOW)
     with WorkClock() as work:
         clock = clock_of(seconds, work.now)
-        told = with_odds(answer(read, found, clock), clock)
-        return told, work.now()
+        return with_odds(answer(read, found, clock), clock), work.now()
 
 
 answered = cache(answered_anew)

@@ -223,8 +223,7 @@ print(json.dumps([told, name.value.decode(), counter.value]))
 
 def test_nvmls_stand_in_has_the_devices_name_and_a_counter_of_what_was_drawn(tmp_path: Path) -> None:
     script, power = tmp_path / "script", tmp_path / "power"
-    made = Rehearsal(tmp_path, compute="10.0")
-    script.write_text(nvml_script(made))
+    script.write_text(nvml_script(Rehearsal(tmp_path, compute="10.0")))
     power.touch()
     subprocess.run(commands(tmp_path, tmp_path)[LIBRARIES.index(NVML)], check=True, capture_output=True, timeout=60)
     command = [sys.executable, "-c", READ_NVML, str(tmp_path / NVML), str(power)]

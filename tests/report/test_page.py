@@ -81,8 +81,7 @@ def test_a_recipe_that_failed_keeps_its_row_with_the_reason() -> None:
 def test_a_stack_is_a_sum_hatched_where_a_part_failed_and_marked_where_it_fell_back() -> None:
     drawn = figure(node_page(), "gemms")
     rows = {(row[0], row[1]): row for row in drawn.rows}
-    broken = rows["fp8_delayed", "autocast"]
-    assert broken[-3:] == ("–", "–", "out_of_memory: mlp_up wgrad")
+    assert rows["fp8_delayed", "autocast"][-3:] == ("–", "–", "out_of_memory: mlp_up wgrad")
     assert drawn.svg.count("url(#failed)") == 3, "two bars of fp8_delayed, and fp8_block that is not supported"
     assert ("bf16", "prequantized") not in rows, "bf16 quantises nothing: that is no failure"
     assert "fallback: these bars are not nvfp" in figure(node_page(), "gemms").svg

@@ -220,8 +220,7 @@ def _rest(world: World, start: Start, spec: ProfileSpec, node_states: list[NodeS
         rest = min(timedelta(hours=6), timedelta(seconds=retry.backoff_seconds * factor))
         assert abs(world.now - parse_time(attempt.finished_at)) >= rest, "a failed node gets no rest"
     if report.status.quarantine is not None and not same_run:
-        node = world.nodes[start.facts.uid]
-        driver = _labels(node).get("nvidia.com/cuda.driver-version.full", "")
+        driver = _labels(world.nodes[start.facts.uid]).get("nvidia.com/cuda.driver-version.full", "")
         asked = (report.rerun or start.profile.rerun) != ""
         changed = driver != attempt.basis.get("driver") or str(start.facts.gpus) not in attempt.basis["hardware"]
         assert asked or changed, "a quarantined node is measured although nobody asked for it"

@@ -6,7 +6,6 @@ from typing import Any
 from precision_api.facts.names import API_VERSION, PROFILE_KIND, REPORT_KIND, report_name
 
 FINISHED = "2026-11-20T06:30:00Z"
-TAINTED_ENERGY = ("CounterStuck",)
 
 
 def recipe_row(recipe: str, speedup: float = 1.0, **changes: Any) -> dict[str, Any]:
@@ -21,7 +20,7 @@ def recipe_row(recipe: str, speedup: float = 1.0, **changes: Any) -> dict[str, A
     return {key: value for key, value in (row | changes).items() if value is not None}
 
 
-def without_energy(recipe: str, speedup: float = 1.0, reasons: Sequence[str] = TAINTED_ENERGY) -> dict[str, Any]:
+def without_energy(recipe: str, speedup: float = 1.0, reasons: Sequence[str] = ("CounterStuck",)) -> dict[str, Any]:
     """A recipe whose power reading was not valid."""
     energy = {"watts": None, "tokensPerJoule": None, "powerScope": None, "powerInvalid": [*reasons]}
     return recipe_row(recipe, speedup, **energy)

@@ -170,8 +170,7 @@ class SimulatedCluster:
                     self.results.pop((gone.profile_uid, gone.node_uid), None)
                 yield
             case actions.MarkStale() | actions.MarkFresh():
-                status = ingest.marked_status(action, self.now)
-                self._write_status(action.report, status)
+                self._write_status(action.report, ingest.marked_status(action, self.now))
                 yield
 
     def _start(self, start: actions.Start, decided: Plan) -> Iterator[None]:
@@ -209,8 +208,7 @@ class SimulatedCluster:
     def _create_report(self, body: dict[str, Any]) -> bool:
         view = report_view({**body, "metadata": {**body["metadata"], "uid": self.uid("report")}})
         assert view is not None
-        there = self.reports.setdefault(view.name, view)
-        return there.profile_uid == view.profile_uid
+        return self.reports.setdefault(view.name, view).profile_uid == view.profile_uid
 
     def _record(
         self,

@@ -75,8 +75,7 @@ class FakeNvml:
         asked = {"script": str(self.script), "out": str(out), "code": code, "arguments": arguments}
         by.stdin.write(json.dumps(asked) + "\n")
         by.stdin.flush()
-        told = by.stdout.readline().strip()
-        assert told == "0", out.read_text()
+        assert by.stdout.readline().strip() == "0", out.read_text()
         return json.loads(out.read_text())
 
 

@@ -206,8 +206,7 @@ class Tenant:
 
     def pod(self, made: Hostile, spec: Raw, status: Raw, **more: Any) -> Raw:
         """An agent's pod, as far as words go."""
-        node = self.node()
-        marks = self.marks(node, self.profile_uid())
+        marks = self.marks(self.node(), self.profile_uid())
         job_uid = self.job_uid(made)
         marks["labels"] |= {JOB_NAME_LABEL: self.of.jobs.get(job_uid, "m0"), JOB_UID_LABEL: self.job_uid(made)}
         if self.rng.random() < 0.2:
