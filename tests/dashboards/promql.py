@@ -64,11 +64,5 @@ def _walk(node: Any, deduplicated: bool) -> Iterator[Selector]:
 
 
 def _one_for_all_exporters(node: Any) -> bool:
-    left_out = {"instance", "pod", "endpoint", "container"}
-    modifier = node.modifier
-    return (
-        str(node.op) == "max"
-        and modifier is not None
-        and str(modifier.type).endswith("By")
-        and not left_out & set(modifier.labels)
-    )
+    by = str(node.op) == "max" and node.modifier is not None and str(node.modifier.type).endswith("By")
+    return by and not {"instance", "pod", "endpoint", "container"} & set(node.modifier.labels)

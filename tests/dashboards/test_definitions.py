@@ -23,6 +23,7 @@ PROCESSES = ("precision_fleet_nodes", "precision_agent_", "precision_operator_",
 """Families of the processes themselves; counters of replicas are added, not taken together."""
 FAMILY_UNITS = {family.name: family.unit for family in FAMILIES}
 RECORDED_UNITS = {rule.record: rule.unit for group in GROUPS for rule in group.rules}
+UNITS_OF = FAMILY_UNITS | RECORDED_UNITS
 SHOWN_AS = {
     "tokens/s": {"tokens_per_second", "tokens_per_second_per_gpu"},
     "tokens/J": {"tokens_per_joule"},
@@ -157,7 +158,7 @@ def test_a_value_is_shown_in_the_unit_of_its_series(dashboard: Dashboard, panel:
         column = next((column for column in panel.columns if column.query == number), None)
         shown = (column.unit if column else "") or query.unit or panel.unit
         value = query.expr.partition(" and on ")[0]  # what follows chooses series
-        found = {unit for s in selectors(chosen(value, dashboard)) if (unit := _unit(s.metric))}
+        found = {unit for s in selectors(chosen(value, dashboard)) if (unit := UNITS_OF.get(s.metric))}
         plain = len(found) == 1 and "/" not in query.expr.replace("$", "") and "count" not in query.expr
         if plain and "timestamp" not in query.expr and (panel.kind != "table" or column):
             assert shown in SHOWN_AS[found.pop()], f"{panel.title}: {query.expr} shown as {shown}"
@@ -271,10 +272,6 @@ def _known(metric: str) -> bool:
     if metric.startswith("precision:"):
         return metric in RECORDED_UNITS
     return metric == "ALERTS" or metric in FAMILY_UNITS or metric.startswith(PROCESSES)
-
-
-def _unit(metric: str) -> str:
-    return RECORDED_UNITS.get(metric, "") if metric.startswith("precision:") else FAMILY_UNITS.get(metric, "")
 
 
 def test_every_annotation_reads_recorded_series() -> None:

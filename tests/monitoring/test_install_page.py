@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
 [SHOWN] = re.findall(r"```yaml\n(scrape_configs:\n.*?)```", PAGE, re.DOTALL)
 JOBS: list[dict[str, Any]] = yaml.safe_load(SHOWN)["scrape_configs"]
-MONITORED: dict[str, Any] = {"serviceMonitor": {"enabled": True}}
 
 
 def address(job: dict[str, Any]) -> str:
@@ -32,21 +31,10 @@ def label(job: dict[str, Any]) -> str:
     return str(told[0] if told else job["job_name"])
 
 
-def monitored(monitors: list[Manifest]) -> set[tuple[str, str, str]]:
-    """(component, path, job) of each endpoint that the chart has prometheus-operator scrape."""
-    return {
-        (monitor["metadata"]["name"].rpartition("-")[2], endpoint["path"], rule["replacement"])
-        for monitor in monitors
-        for endpoint in monitor["spec"]["endpoints"]
-        for rule in endpoint["relabelings"]
-        if rule["targetLabel"] == "job"
-    }
-
-
 @pytest.fixture
 def rendered() -> list[Manifest]:
     """The chart as the page installs it, with its ServiceMonitors."""
-    return Helm(binaries(["helm"])["helm"]).manifests(**MONITORED)
+    return Helm(binaries(["helm"])["helm"]).manifests(serviceMonitor={"enabled": True})
 
 
 def without_discovery(job: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +61,13 @@ def test_it_finds_each_replica_of_the_operator_by_dns() -> None:
 def test_it_scrapes_what_the_service_monitors_do_under_the_same_jobs(rendered: list[Manifest]) -> None:
     component = re.compile(r"precision-profiler-(\w+)\.")
     shown = {(component.findall(address(job))[0], job.get("metrics_path", "/metrics"), label(job)) for job in JOBS}
-    assert shown == monitored(of_kind(rendered, "ServiceMonitor"))
+    assert shown == {
+        (monitor["metadata"]["name"].rpartition("-")[2], endpoint["path"], rule["replacement"])
+        for monitor in of_kind(rendered, "ServiceMonitor")
+        for endpoint in monitor["spec"]["endpoints"]
+        for rule in endpoint["relabelings"]
+        if rule["targetLabel"] == "job"
+    }
     assert all(job["honor_labels"] for job in JOBS)
 
 

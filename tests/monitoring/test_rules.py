@@ -31,13 +31,6 @@ OVER = r"(?:(?:last|max|min)_over_time\()?"
 DEDUPLICATED = re.compile(rf"(?:by \(cluster[^()]*\) \(|on\(cluster[^()]*\) ){OVER}$")
 """What stands before a raw family: by its own labels, or asked only whether it is there."""
 PLAIN = re.compile(r"max by \([^()]*\) \((?:last_over_time\()?(\w+)(?:\[12m\]\))?\)")
-NODE_ALERTS = (
-    "PrecisionNodeSlow",
-    "PrecisionSilentFallback",
-    "PrecisionThrottledInProfile",
-    "PrecisionLossDiverged",
-    "PrecisionPowerLimitLow",
-)
 
 each = pytest.mark.parametrize(("name", "expr"), ALL, ids=[f"{name}-{i}" for i, (name, _) in enumerate(ALL)])
 
@@ -99,8 +92,8 @@ def test_only_what_a_person_must_do_now_is_critical() -> None:
 
 
 def test_an_alert_with_a_figure_of_a_measurement_says_it_and_where_it_is_from() -> None:
-    pools = ("PoolDegraded", "PoolFarBelowBest", "PoolThrottled", "EnergyRegression")
-    measured = {*NODE_ALERTS, *(f"Precision{name}" for name in pools)}
+    names = "NodeSlow SilentFallback ThrottledInProfile LossDiverged PowerLimitLow PoolDegraded PoolFarBelowBest "
+    measured = {f"Precision{name}" for name in (names + "PoolThrottled EnergyRegression").split()}
     for alert in ALERTS:
         if alert.name in measured:
             assert "$value" in alert.summary, alert.name

@@ -22,7 +22,6 @@ from tests.monitoring.story import Node, Profile, exposed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 SPEED = 60
-MILLISECONDS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
 BEGINS, STUCK, ENDS = 48.0, 0.0, 88.0
 """Seconds. Half an hour, so many, must be behind a program that is missed."""
 NODES = tuple(Node(f"n{number}", rate=1 + number / 1000) for number in range(24))
@@ -34,7 +33,7 @@ TEXTS = {
 
 
 def scaled(found: re.Match[str]) -> str:
-    return f"{int(found[1]) * MILLISECONDS[found[2]] // SPEED}ms"
+    return f"{int(found[1]) * {'m': 60_000, 'h': 3_600_000, 'd': 86_400_000}[found[2]] // SPEED}ms"
 
 
 def faster(rules: str) -> str:

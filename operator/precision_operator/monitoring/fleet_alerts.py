@@ -35,10 +35,10 @@ _HOT = f"unless on({rules.POOL}) ({rules.once(rules.HOT)} and on({rules.POOL}) p
 _LATER = f"quantile_over_time(0.8, {_WORST})"
 _FEW = (
     f"on({rules.POOL}) sum by ({rules.POOL}) (precision:pool_nodes) < 6 and on({rules.POOL}) "
-    f"min by ({rules.POOL}) ({_LATER}) > {rules.FEW_BELOW}"
+    f"min by ({rules.POOL}) ({_LATER}) > 0.94"
 )
 _BELOW = f"{_LATER} < {rules.DEGRADED_BELOW} {_HOT} or {rules.FAR_BELOW} > {_FAR} or {_FEW})"
-"""A little later than the other one, which a pool far below so has alone; and not where few nodes may be others."""
+"""A little later than the other one, which a pool far below so has alone; of few, each new one moves the median."""
 _BELOW_BEST: tuple[tuple[str, str, rules.Severity, str], ...] = (
     ("PrecisionPoolDegraded", _BELOW, "warning", ""),
     ("PrecisionPoolFarBelowBest", f"{_FAR} < {rules.FAR_BELOW} {_HOT})", "critical", " Stop a rollout that goes on."),
@@ -108,8 +108,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         "PrecisionManyNodes",
         "precision:pool_many_nodes:lasting",
         "{{ $value }} nodes{{ with $labels.pool }} of pool {{ . }}{{ end }} are {{ $labels.fault }}" + MADE_UP,
-        f"They are nodes of {{{{ $labels.nodes_of }}}}, or of profiles that share its nodes{CLUSTER_NAME}. This alert "
-        f"stands for theirs.{PROVENANCE}",
+        f"It stands for nodes of {{{{ $labels.nodes_of }}}} and of profiles that share them{CLUSTER_NAME}.{PROVENANCE}",
         owner='{{ if eq $labels.fault "throttled" }}facility{{ else if match "slow|quar|not|lim" $labels.fault }}'
         "hardware{{ else }}platform{{ end }}",
         asks="1h",

@@ -29,12 +29,8 @@ INSTALLATION = f"{CLUSTER}, namespace"
 
 DEGRADED_BELOW = "0.97"
 """Of its best of the last 7 days: three times what a healthy pool's median moves between two sweeps."""
-FEW_BELOW = "0.94"
-"""In pools of less than six: each node that an autoscaler replaces moves their median."""
 FAR_BELOW = "0.9"
 ENERGY_BELOW = "0.97"
-LEAST_NODES = 3
-"""Nodes behind a median, or failed at once, from which on a pool or a profile is the story."""
 FAILING_ABOVE = "0.1"
 GAP = "12m"
 """How long a figure may be missing (an exporter that restarts, a scrape that fails) without being given up."""
@@ -211,7 +207,7 @@ PROFILES: tuple[Recording, ...] = (
         # Only where failing is more than the fault of one or two nodes; it ends at half of what it begins with.
         "precision:profile_failing_ratio",
         f"({_FAILED} / {_ELIGIBLE} > {FAILING_ABOVE} / 2) "
-        f"and ({_FAILED} >= {LEAST_NODES} and {_FAILED} / {_ELIGIBLE} > {FAILING_ABOVE} "
+        f"and ({_FAILED} >= 3 and {_FAILED} / {_ELIGIBLE} > {FAILING_ABOVE} "
         f"or {_FAILED} > 1 and {newest('precision:profile_failing_ratio')})",
     ),
     _lasting("precision:profile_failing_ratio", "30m"),

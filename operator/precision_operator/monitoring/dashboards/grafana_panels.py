@@ -104,9 +104,10 @@ def _scatter(panel: Panel) -> xychart.Panel:
 
 
 def _table(panel: Panel) -> table.Panel:
-    names = {_field(column, panel): column.header for column in panel.columns}
+    values = _values(panel)
+    names = {values[it.query - 1] if it.query else it.name: it.header for it in panel.columns}
     order = {field: place for place, field in enumerate(names)}
-    unused = ["Time"] + [f for f in _values(panel) if f not in names]
+    unused = ["Time"] + [f for f in values if f not in names]
     made = (
         table.Panel().show_header(True).with_transformation(_MERGE).with_transformation(_organize(order, names, unused))
     )
@@ -132,10 +133,6 @@ def _values(panel: Panel) -> list[str]:
     if len(panel.queries) == 1:
         return ["Value"]
     return [f"Value #{chr(ord('A') + place)}" for place in range(len(panel.queries))]
-
-
-def _field(column: TableColumn, panel: Panel) -> str:
-    return _values(panel)[column.query - 1] if column.query else column.name
 
 
 def _properties(column: TableColumn) -> list[models.DynamicConfigValue]:

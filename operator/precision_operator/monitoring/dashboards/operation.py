@@ -26,7 +26,6 @@ SEVERITIES = (
 )
 """The rank comes first: sorted by name, info would come before warning."""
 RUN_LINES = lines("result", {"succeeded": "green", "failed": "red", "disrupted": "yellow"})
-QUEUE_LINES = lines("state", QUEUED)
 NOTHING_RAN = "no run ended in this time"
 
 _POOLS = f'{CHOSEN_CLUSTER}, pool=~"$pool"'
@@ -121,7 +120,7 @@ RUNS = row(
             f'(precision_operator_queue_nodes{{{CHOSEN_CLUSTER}, state=~"waiting|queued|running"}}))',
             "{{state}}",
         ),
-        colours=QUEUE_LINES,
+        colours=lines("state", QUEUED),
     ),
     _series(
         "Actions",

@@ -13,8 +13,6 @@ FEW_ROWS = 5
 NO_PLAN = "no CapacityPlan has an answer yet"
 NONE_HERE = "a fleet without a CapacityPlan has none"
 ANY = 'cluster=~"$cluster", plan=~".+"'
-BY_PLAN = "max by (cluster, plan_namespace, plan)"
-BY_POOL = "max by (cluster, plan_namespace, plan, pool)"
 PLAN = "{{plan_namespace}}/{{plan}} {{cluster}}"
 PHASES = (
     Mark("Solved", "green"),
@@ -24,11 +22,11 @@ PHASES = (
 
 
 def _of_plan(name: str) -> str:
-    return f"{BY_PLAN} ({once(f'precision_plan_{name}', ANY)})"
+    return f"max by (cluster, plan_namespace, plan) ({once(f'precision_plan_{name}', ANY)})"
 
 
 def _of_pool(name: str) -> str:
-    return f"{BY_POOL} ({once(f'precision_plan_pool_{name}', ANY)})"
+    return f"max by (cluster, plan_namespace, plan, pool) ({once(f'precision_plan_pool_{name}', ANY)})"
 
 
 def _table(
