@@ -71,8 +71,7 @@ def test_each_command_of_a_runbook_shows_or_does_what_it_is_for(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    asked: dict[str, str] = {}
-    restarted: dict[str, str] = {}
+    asked, restarted = dict[str, str](), dict[str, str]()
     scene.add_nodes(*specs(5, products=("H100",)))
     node_of = dict(zip(BAD, scene.add_nodes(*(NodeSpec("H100", traits=(bad,)) for bad in BAD.values())), strict=True))
     fleet = scene.apply("fleet", workload={"preset": "llama3-8b"}, benchmarks={"loss": {"enabled": True}})

@@ -11,8 +11,7 @@ import yaml
 from precision_lab.builds.binaries import binaries
 from tests.support.helm import Helm, Manifest, of_kind
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "install.md").read_text(encoding="utf-8")
 [SHOWN] = re.findall(r"```yaml\n(scrape_configs:\n.*?)```", PAGE, re.DOTALL)
 JOBS: list[dict[str, Any]] = yaml.safe_load(SHOWN)["scrape_configs"]
 
