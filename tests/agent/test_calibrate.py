@@ -70,8 +70,7 @@ def test_a_square_wave_tells_the_rests_and_is_of_the_layers_or_whatever_there_is
 
 def test_a_counter_that_agrees_is_calibrated_none_is_unverified_and_one_that_covers_more_is_told() -> None:
     found = calibrated(Tape(rows()).recordings(), WINDOW)
-    assert (found.accuracy, found.message) == ("calibrated", "")
-    assert found.agreement == pytest.approx(1.0, abs=0.02)
+    assert (found.accuracy, found.message, found.agreement) == ("calibrated", "", pytest.approx(1.0, abs=0.02))
     assert found.counter_update_seconds == pytest.approx(0.1, rel=0.02)
     found = calibrated(
         Tape([SensorRow(row.at, row.gpu, milliwatts=row.milliwatts) for row in rows()]).recordings(), WINDOW

@@ -126,8 +126,7 @@ def test_a_sound_recipe_at_three_seeds_is_healthy_with_its_distance_from_the_bas
     baseline = [run(loss, seed) for seed, loss in zip(SEEDS, common, strict=True)]
     runs = [run([value + 0.02 + 0.003 * chance.gauss() for value in loss], seed) for seed, loss in enumerate(common)]
     found = told(runs, baseline)
-    assert found.verdict == "healthy"
-    assert (found.entropy, found.start) == (CHAIN.entropy, START)
+    assert (found.verdict, found.entropy, found.start) == ("healthy", CHAIN.entropy, START)
     distance = found.difference
     assert (distance.seeds, distance.steps) == (3, 10)
     assert distance.lower < 0.02 < distance.upper
@@ -150,8 +149,7 @@ def test_the_band_holds_the_true_distance_as_often_as_it_says() -> None:
 def test_one_seed_has_a_distance_without_a_band_and_seeds_that_diverged_are_left_out() -> None:
     base = [run(falling(), seed) for seed in SEEDS]
     one = difference([run(falling(floor=2.1), 0)], base)
-    assert one.nats == pytest.approx(0.1, abs=0.01)
-    assert (one.lower, one.upper, one.seeds) == (None, None, 1)
+    assert (one.nats, one.lower, one.upper, one.seeds) == (pytest.approx(0.1, abs=0.01), None, None, 1)
     two = difference([run(falling(floor=2.1), 0), run([*falling(49), 99.0], 1), run(falling(floor=2.1), 2)], base)
     assert two.seeds == 2
     assert difference([run([*falling(49), 99.0], 1)], base) is None

@@ -103,8 +103,7 @@ def test_gpus_that_do_not_fit_the_wish_are_refused_with_the_next_step(
 
 def test_the_request_travels_as_any_other_with_timing_and_deadline_of_its_plan() -> None:
     found = made(preset="llama3-8b", step={"tensor_parallel": 2}, timing="standard", loss_steps=20)
-    assert (found.timing, found.workload.tensor_parallel) == (TIMINGS["standard"], 2)
-    assert found.loss.steps == 20
+    assert (found.timing, found.workload.tensor_parallel, found.loss.steps) == (TIMINGS["standard"], 2, 20)
     assert MeasurementRequest.model_validate_json(request_json(found)) == found
     standard = made(preset="llama3-8b", timing="standard")
     assert standard.deadline_seconds == pytest.approx(3 * total_seconds(phases(standard)), abs=1)

@@ -244,8 +244,7 @@ PLAN = phases(request())
 
 def test_progress_never_goes_back_and_on_a_terminal_the_bar_has_the_time_left_the_phases_own() -> None:
     shares = [share_done(PLAN, phase.name, done) for phase in PLAN for done in (0.0, 0.5, 1.0)]
-    assert shares == sorted(shares)
-    assert (shares[0], shares[-1]) == (0.0, pytest.approx(1.0))
+    assert (shares, shares[0], shares[-1]) == (sorted(shares), 0.0, pytest.approx(1.0))
     names = [phase.name for phase in PLAN]
     after = sum(phase.seconds for phase in PLAN[names.index("measure") + 1 :])
     assert seconds_left(PLAN, "measure", 0.5, 100.0) == pytest.approx(100 + after)

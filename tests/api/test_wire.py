@@ -368,8 +368,7 @@ def test_exit_codes_are_unique_and_stay_in_their_range() -> None:
     codes = [row.code for row in EXITS]
     assert len(set(codes)) == len(codes)
     assert all(code == 0 or 10 <= code <= 29 for code in codes)
-    assert (exit_of(137).reason, exit_of(137).code) == ("AgentCrashed", 137)
-    assert exit_of(14) == exit_named("GPUBusy")
+    assert (exit_of(137).reason, exit_of(137).code, exit_of(14)) == ("AgentCrashed", 137, exit_named("GPUBusy"))
     assert exit_named("Nonsense") is None
 
 

@@ -45,12 +45,8 @@ from tests.support.report_objects import (
 NOW = datetime(2026, 11, 20, 7, tzinfo=UTC)
 ENERGY = ("precision_node_training_power_watts", "precision_node_training_tokens_per_joule")
 CRASHED = {
-    "run": "r1",
-    "number": 2,
-    "outcome": "failed",
-    "reason": "AgentCrashed",
-    "finishedAt": "2026-11-20T07:00:00Z",
-}
+    "run": "r1", "number": 2, "outcome": "failed", "reason": "AgentCrashed", "finishedAt": "2026-11-20T07:00:00Z",
+}  # fmt: skip
 MIXED = [
     recipe_row("bf16"),
     recipe_row("fp8_block", 1.08, availability="emulated", verdict="emulated"),

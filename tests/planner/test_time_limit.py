@@ -165,8 +165,7 @@ def test_without_a_last_word_the_best_solution_until_then_is_given(
     solver.begin()
     assert solver.pipe.poll(120), "the model's seconds are not for its start"
     found = solver.run(model(seconds))
-    assert (found.state, found.bound) == ("limit", PROVED)
-    assert found.x.tolist() == [FOUND]
+    assert (found.state, found.bound, found.x.tolist()) == ("limit", PROVED, [FOUND])
     assert solver.process is None, "it is not left running"
 
 

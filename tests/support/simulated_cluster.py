@@ -22,7 +22,7 @@ from precision_operator.core.observe.views import job_view, report_view
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult, summary_of
-from tests.support import auditor
+from tests.support import auditor, world
 from tests.support.auditor import Begun
 from tests.support.world import NOW, SETTINGS
 
@@ -256,17 +256,7 @@ class SimulatedCluster:
         """The Job controller."""
         for job in self.jobs.values():
             if job.finished is None and not job.suspended and job.uid not in self.pods:
-                self.pods[job.uid] = observed.PodView(
-                    name=f"{job.name}-x",
-                    namespace=job.namespace,
-                    job=job.name,
-                    job_uid=job.uid,
-                    profile_uid=job.profile_uid,
-                    node_uid=job.node_uid,
-                    phase="Pending",
-                    created=self.now,
-                    node_name=job.node_name,
-                )
+                self.pods[job.uid] = world.pod(job, "Pending", created=self.now, node_name=job.node_name)
 
     def schedule(self) -> None:
         """The scheduler: a pending pod is bound to the node of that name if its GPUs are free, and runs."""

@@ -57,16 +57,8 @@ def job(node: str = "n1", owner: str = "nightly", run: str = "r1", attempt: int 
     profile_uid, node_uid = f"uid-{owner}", changes.pop("node_uid", f"uid-{node}")
     name = job_name(profile_uid, node_uid, run, attempt)
     defaults: dict[str, Any] = {"namespace": "ml", "uid": f"uid-{name}", "request_hash": "ab" * 32, "created": NOW}
-    return seen.JobView(
-        name=name,
-        profile=owner,
-        profile_uid=profile_uid,
-        node_name=node,
-        node_uid=node_uid,
-        run=run,
-        attempt=attempt,
-        **(defaults | changes),
-    )
+    defaults |= {"profile_uid": profile_uid, "node_uid": node_uid, "run": run, "attempt": attempt}
+    return seen.JobView(name=name, profile=owner, node_name=node, **(defaults | changes))
 
 
 def pod(
@@ -79,16 +71,8 @@ def pod(
         defaults |= {"node_name": "", "holds_gpus": False}
     if ended:
         defaults["termination"] = seen.Termination(exit_code, "Completed" if exit_code == 0 else "Error", message or "")
-    return seen.PodView(
-        name=f"{of.name}-x",
-        namespace=of.namespace,
-        job=of.name,
-        job_uid=of.uid,
-        profile_uid=of.profile_uid,
-        node_uid=of.node_uid,
-        phase=phase,
-        **(defaults | changes),
-    )
+    defaults |= {"job": of.name, "job_uid": of.uid, "profile_uid": of.profile_uid, "node_uid": of.node_uid}
+    return seen.PodView(name=f"{of.name}-x", namespace=of.namespace, phase=phase, **(defaults | changes))
 
 
 def report(
