@@ -174,7 +174,8 @@ OUT: Mapping[str, tuple[MeasurementResult, str]] = {
     "others": (PLAIN.model_copy(update={"gpus": measured_node("other", SEED).gpus}), "bf16: NotMeasured"),
     "endless": (golden_nodes.with_training(PLAIN, tokens_per_second_by_gpu=dict.fromkeys(gpu_names("new"), math.inf)),
                 "bf16: NotMeasured"),
-    "old": (PLAIN.model_copy(update={"finished_at": "2026-08-28T09:00:00Z"}), "measured at 2026-08-28T09:00:00Z"),
+    "old": (PLAIN.model_copy(update={"finished_at": "2099-08-22T09:00:00Z"}), "measured at 2099-08-22T09:00:00Z"),
+    "ahead": (PLAIN.model_copy(update={"finished_at": "2099-11-20T10:06:00Z"}), "measured at 2099-11-20T10:06:00Z"),
 }  # fmt: skip
 
 

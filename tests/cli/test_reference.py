@@ -14,7 +14,7 @@ from precision_operator.core.observe.node_gate import CONDITION
 from tests.cli.api import Api
 from tests.cli.test_report import with_detail
 from tests.cli.test_status_and_nodes import measured
-from tests.support.golden_nodes import GPUS, NONE_FAILS, gpu_names, hot, many, verified
+from tests.support.golden_nodes import GPUS, MADE_AT, NONE_FAILS, gpu_names, hot, many, verified
 from tests.support.golden_nodes import measured_node as any_node
 from tests.support.node_objects import node_object
 from tests.support.report_objects import fresh_no_more, profile_object
@@ -23,6 +23,11 @@ SEED = 1
 HASHES = {preset: resolve(Workload(preset=preset)).hash for preset in ("llama3-8b", "llama3.1-405b")}
 measured_node = partial(any_node, workload_hash=HASHES["llama3-8b"])
 COUNTS = {"matched": 12, "eligible": 12, "queued": 3, "succeeded": 9}
+
+
+@pytest.fixture(autouse=True)
+def today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("precision_operator.cli.commands.reference.format_time", lambda _: MADE_AT)
 
 
 def golden(api: Api, *more: MeasurementResult, preset: str = "llama3-8b", flops: float = 5e10, sound: int = 8) -> None:

@@ -16,7 +16,7 @@ from tests.support.result_objects import interval, recipe_result, request, reque
 
 GPUS = 8
 RECIPES: tuple[Recipe, ...] = ("bf16",)
-MADE_AT = "2026-11-26T10:00:00Z"
+MADE_AT = "2099-11-20T10:00:00Z"
 
 
 def gpu_names(node: str, gpus: int = GPUS) -> tuple[str, ...]:
@@ -115,4 +115,5 @@ def replayed_draft(**asked: Any) -> Reference:
     """A reference of nine replayed nodes."""
     found = {f"n{at}": run_request(request_text(**asked), "replay", ReplayOptions(seed=at)).result for at in range(9)}
     results = {name: result for name, result in found.items() if result}
-    return create(results, {}, request(**asked), "a test", MADE_AT, simulated=True)[0]
+    now = max(result.finished_at for result in results.values())
+    return create(results, {}, request(**asked), "a test", now, simulated=True)[0]

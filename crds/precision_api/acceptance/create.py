@@ -19,6 +19,8 @@ FAR_SCALES = 5
 """Biweight scales from the median beyond which a node's median is left out."""
 DAYS_APART = timedelta(hours=20)
 """Between two runs that are of two days."""
+CLOCKS_APART = timedelta(minutes=5)
+"""Between an agent's clock and that of who makes a reference: what ended later was dated by a wrong one."""
 MOST_NODES = 400
 """Of a reference, so that a ConfigMap holds two days of 16 GPUs with all recipes."""
 MOST_LEFT_OUT = 200
@@ -84,9 +86,10 @@ def create(
         for name in out.keys() & sound.keys():
             del sound[name]
 
-    young, older = _time(made_at) - MOST_AGE, old.nodes if old else {}
+    now, older = _time(made_at), old.nodes if old else {}
     ends = {name: node.ended for name, node in older.items()} | {name: it.finished_at for name, it in sound.items()}
-    leave({n: f"measured at {at}: {MOST_AGE.days} days ago or more" for n, at in ends.items() if _time(at) < young})
+    other = {n: at for n, at in ends.items() if not now - MOST_AGE <= _time(at) <= now + CLOCKS_APART}
+    leave({n: f"measured at {at}, not in the {MOST_AGE.days} days before {made_at}" for n, at in other.items()})
     leave({name: _unsound(result, simulated) for name, result in sound.items()})
     keys = Counter(key_of(result) for result in sound.values())
     if not keys or request is None:
