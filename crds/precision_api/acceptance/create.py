@@ -17,14 +17,10 @@ from precision_api.facts.recipes import Recipe
 
 FAR_SCALES = 5
 """Biweight scales from the median beyond which a node's median is left out."""
-DAYS_APART = timedelta(hours=20)
-"""Between two runs that are of two days."""
-CLOCKS_APART = timedelta(minutes=5)
-"""Between an agent's clock and that of who makes a reference: what ended later was dated by a wrong one."""
-MOST_NODES = 400
-"""Of a reference, so that a ConfigMap holds two days of 16 GPUs with all recipes."""
-MOST_LEFT_OUT = 200
-"""Nodes that it names beside them."""
+DAYS_APART, CLOCKS_APART = timedelta(hours=20), timedelta(minutes=5)
+"""Between two runs of two days, at least; between an agent's clock and that of who makes a reference, at most."""
+MOST_NODES, MOST_LEFT_OUT = 400, 200
+"""Of a reference, so that a ConfigMap holds two days of 16 GPUs with all recipes, and of those named beside them."""
 
 
 def far_off(nodes: Mapping[str, GoldenNode], recipes: Iterable[Recipe]) -> dict[str, str]:
@@ -118,6 +114,8 @@ def create(
     leave(far_off(nodes, kinds))
     kept = {name: node for name, node in nodes.items() if name not in out}
     golden = {recipe: golden_of([*kept.values()], recipe, kind) for recipe, kind in kinds.items()}
+    if (others := len(out) - MOST_LEFT_OUT) > 0:
+        out = {f"({others} others)": "they are not named"} | dict([*out.items()][others:])
     reference = Reference(
         key=key._asdict(),
         split=dict(split or {}),
@@ -126,7 +124,7 @@ def create(
         provenance="simulated" if simulated else "measured",
         recipes=golden,
         nodes=kept,
-        left_out=_named(out),
+        left_out={name: shortened(why, 200) for name, why in out.items()},
         accepted_level=accepted_level,
         made_by=made_by,
         made_at=made_at,
@@ -140,15 +138,6 @@ def _time(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         return datetime.min.replace(tzinfo=UTC)
-
-
-def _named(left_out: Mapping[str, str]) -> dict[str, str]:
-    """The last of those who are left out, who came closest to staying, and how many others there are."""
-    others, last = [*left_out.items()][:-MOST_LEFT_OUT], [*left_out.items()][-MOST_LEFT_OUT:]
-    if others:
-        ((why, _),) = Counter(why for _, why in others).most_common(1)
-        last.append((f"({len(others)} others)", f"most often: {why}"))
-    return {name: shortened(why, 200) for name, why in last}
 
 
 def _some(left_out: Mapping[str, str]) -> str:
