@@ -223,8 +223,7 @@ def test_season_heat_and_recipes_come_from_the_command_line(machine: Machine) ->
         assert last(machine.check("--shift", shift, runs=(PLAIN,)))["reason"] == reason
     assert last(machine.check(runs=(hot(PLAIN),)))["reason"] == "Throttled"
     assert last(machine.check(runs=(hot(BAD),)))["verdict"] == "Fail"
-    assert machine.check("--recipes", "bf16").exit_code == 30
-    assert machine.check("--recipes", "mxfp8").exit_code == 2
+    assert [machine.check("--recipes", recipe).exit_code for recipe in ("bf16", "mxfp8")] == [30, 2]
     for seen in (GpuReadings(PLAIN.gpus), GpuReadings(driver=DRIVER), BROKEN):
         machine.seen(seen)
         assert machine.check("--accept-simulated").exit_code == 2

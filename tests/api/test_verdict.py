@@ -11,7 +11,7 @@ import pytest
 from precision_api.acceptance.create import without_itself
 from precision_api.acceptance.judge import drifted, judge, limits
 from precision_api.acceptance.reference import Reference, look_at, read_reference, sha256_of, text_of
-from precision_api.acceptance.values import Golden, Look, Verdict
+from precision_api.acceptance.values import NO_LIMITS, Golden, Look, Verdict
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.stats import biweight, t_quantile
 from precision_api.facts.recipes import Recipe
@@ -40,8 +40,7 @@ def test_quantiles_are_those_of_printed_tables(df: float, above: float, printed:
 
 
 def test_the_biweight_is_a_standard_deviation_that_outliers_hardly_move() -> None:
-    chance = Random(3)
-    normal = [chance.gauss(0, 1) for _ in range(4000)]
+    normal = [*map(Random(3).gauss, [0] * 4000, [1] * 4000)]
     assert biweight(normal) == pytest.approx(1, abs=0.03)
     assert biweight([*normal, *[-50.0] * 40]) == pytest.approx(1, abs=0.04)
     assert (biweight([1.0]), biweight([1.0, 1.0, 1.0, 3.0])) == (0.0, 1.0)
@@ -50,9 +49,8 @@ def test_the_biweight_is_a_standard_deviation_that_outliers_hardly_move() -> Non
 @pytest.mark.parametrize("place", [9.0, 0.0, -0.999, -1.5, -2.001])
 def test_one_run_passes_or_asks_for_another_and_never_fails(place: float) -> None:
     """`place`: a GPU at -1 is at the limit up to which it passes, at -2 at that from which it fails."""
-    least = limits(GOLDEN, "node", 1).least  # type: ignore[union-attr]
-    bounds = limits(GOLDEN, "node", 1, least)
-    assert bounds
+    least = (limits(GOLDEN, "node", 1) or NO_LIMITS).least
+    bounds = limits(GOLDEN, "node", 1, least) or NO_LIMITS
     off = place * bounds.passes if place > -1 else -bounds.passes + (place + 1) * (bounds.fail - bounds.passes)
     speeds = {name: GOLDEN.level + off * (at == 0) for at, name in enumerate(gpu_names("new"))}
     decided = judge({"bf16": GOLDEN}, [Look({"bf16": speeds})], ["bf16"], {"node": least})
@@ -70,8 +68,8 @@ def test_what_no_measurement_shows_neither_passes_nor_fails_however_slow(reason:
 def test_two_runs_fail_what_is_slow_and_name_the_worst_first() -> None:
     assert (verdict(SLOW_GPU).outcome, verdict(SLOW_GPU).again) == ("Inconclusive", True)
     failed = verdict(SLOW_GPU, SLOW_GPU)
-    assert (failed.outcome, failed.reason) == ("Fail", "TooSlow")
-    assert (failed.rows[0].check, failed.rows[0].gpu) == ("node", gpu_names("new")[0])
+    told = failed.outcome, failed.reason, failed.rows[0].check, failed.rows[0].gpu
+    assert told == ("Fail", "TooSlow", "node", gpu_names("new")[0])
     assert failed.rows[0].off == pytest.approx(-2 * D_GPU, abs=1.5)
     assert [row.check for row in verdict(SLOW_NODE, SLOW_NODE).rows if row.outcome == "Fail"] == ["reference"]
     plain, slow, gpu = (look_at(run, REFERENCE).speeds["bf16"] for run in (PLAIN, SLOW_NODE, SLOW_GPU))
@@ -108,16 +106,14 @@ def test_health_season_heat_wishes(
 
 def test_a_pool_of_few_fails_no_node_by_its_reference_but_still_a_gpu() -> None:
     small = golden_draft(SEED, nodes=6)
-    assert verdict(SLOW_NODE, SLOW_NODE, against=small).reason == "FewGoldenNodes"
-    assert verdict(SLOW_GPU, SLOW_GPU, against=small).outcome == "Fail"
-    assert verdict(PLAIN, against=small).outcome == "Pass"
+    judged = [verdict(run, run, against=small).reason for run in (SLOW_NODE, SLOW_GPU, PLAIN)]
+    assert judged == ["FewGoldenNodes", "TooSlow", "WithinLimits"]
     fast = measured_node("new", SEED, gpus=3, gpu_off=9.0)
     assert verdict(fast, fast, fast, against=golden_draft(SEED, gpus=3)).reason == "BetweenLimits", "two are sound"
     assert verdict(SLOW_NODE, SLOW_NODE, against=golden_draft(SEED, nodes=2)).outcome == "Inconclusive"
     near = golden_draft(2084, nodes=2, gpus=4)  # five of its eight GPUs lie within 0.02 %, the others 0.4 % off
-    for at in range(9):
-        sound = [measured_node(f"s{at}", 2084, gpus=4, day=day) for day in (1, 2, 3)]
-        assert verdict(*sound, against=near).outcome != "Fail"
+    sound = ([measured_node(f"s{at}", 2084, gpus=4, day=day) for day in (1, 2, 3)] for at in range(9))
+    assert "Fail" not in {verdict(*runs, against=near).outcome for runs in sound}
 
 
 def test_seven_of_eight_gpus_are_no_whole_node() -> None:
@@ -129,25 +125,20 @@ def test_seven_of_eight_gpus_are_no_whole_node() -> None:
 
 
 def test_who_has_passed_once_is_held_to_that_and_to_all_fail_limits() -> None:
-    first = golden_draft(SEED)
     again = {f"n{at}": measured_node(f"n{at}", SEED, day=2) for at in range(8)}
-    golden, _ = made(again, {}, old=first)
-    values = golden.recipes["bf16"]
+    values = made(again, {}, old=REFERENCE)[0].recipes["bf16"]
     assert (values.again, REFERENCE.recipes["bf16"].change) == (8, None)
-    bounds, of_node = limits(values, "change", 1), limits(values, "node", 1)
-    assert bounds
-    assert of_node
+    bounds, of_node = (limits(values, "change", 1) or NO_LIMITS), (limits(values, "node", 1) or NO_LIMITS)
     assert bounds.detect < of_node.detect
     speeds = dict.fromkeys(gpu_names("new"), values.level)
     baselines = {"bf16": dict.fromkeys(speeds, speeds)}
     assert verdict(PLAIN, baselines=baselines).outcome == "Pass", "no change is judged of nodes that ran on one day"
     worn = speeds | {gpu_names("new")[0]: values.level - bounds.fail - 0.01}
-    looks = [Look({"bf16": worn})] * 2
-    assert judge({"bf16": values}, looks, ["bf16"]).outcome == "Pass"
-    assert judge({"bf16": values}, looks, ["bf16"], baselines=baselines).outcome == "Fail"
-    assert judge({"bf16": values}, [Look({"bf16": speeds})], ["bf16"], baselines=baselines).outcome == "Pass"
     swapped = {"bf16": dict.fromkeys(gpu_names("new")[1:], speeds)}
-    assert judge({"bf16": values}, looks, ["bf16"], baselines=swapped).outcome == "Pass"
+    for of, firsts, outcome in (
+        (worn, None, "Pass"), (worn, baselines, "Fail"), (speeds, baselines, "Pass"), (worn, swapped, "Pass"),
+    ):  # fmt: skip
+        assert judge({"bf16": values}, [Look({"bf16": of})] * 2, ["bf16"], baselines=firsts).outcome == outcome
     wide = {"bf16": replace(values, within=2.5)}
     spread = {gpu: values.level + 1.5 * at for at, gpu in enumerate(speeds)}
     for new, checks in ((1, {"reference", "node", "change"}), (6, {"reference", "node"})):
@@ -182,8 +173,7 @@ OUT: Mapping[str, tuple[MeasurementResult, str]] = {
 def test_a_reference_leaves_out_who_is_not_golden_and_says_why() -> None:
     sound = {f"n{at}": measured_node(f"n{at}", SEED) for at in range(8)}
     draft, _ = made(sound | {name: found for name, (found, _) in OUT.items()}, {"n0": "by --except"})
-    assert [*draft.nodes] == [f"n{at}" for at in range(1, 8)]
-    assert draft.left_out["n0"] == "by --except"
+    assert ([*draft.nodes], draft.left_out["n0"]) == ([f"n{at}" for at in range(1, 8)], "by --except")
     for name, (_, why) in OUT.items():
         assert why in draft.left_out[name]
     without, _ = made({name: found for name, found in sound.items() if name != "n0"}, {})
@@ -198,9 +188,8 @@ def test_a_reference_leaves_out_who_is_not_golden_and_says_why() -> None:
 
 def test_a_reference_travels_as_text_and_keeps_its_name() -> None:
     text = text_of(REFERENCE)
-    assert read_reference(text) == REFERENCE
+    assert (read_reference(text), len(text) < 9_000) == (REFERENCE, True)
     assert sha256_of(f"{text}\n") == sha256_of(text) != sha256_of(text.replace("somebody", "nobody"))
-    assert len(text) < 9_000
     for bad in ("{}", text.replace('"between":', '"between":-')):
         with pytest.raises(ValueError, match="it is no reference"):
             read_reference(bad)
@@ -215,8 +204,7 @@ def test_a_reference_of_324_trays_and_four_recipes_on_two_days_fits_a_config_map
 
     first, again = ({name: tray(name, day) for name in (f"{at:034}" for at in range(324))} for day in (1, 2))
     text = text_of(made(again, {}, old=made(first, {})[0])[0])
-    assert len(text) < 2**18
-    assert read_reference(text).recipes["nvfp4"].again == 324
+    assert (len(text) < 2**18, read_reference(text).recipes["nvfp4"].again) == (True, 324)
     many = {f"{at:034}": measured_node(f"{at:034}", SEED, gpus=1) for at in range(401)}
     draft = made(many, {}, old=made(dict([*many.items()][:9]), {})[0])[0]
     assert ({*[*many][:9]} <= draft.nodes.keys(), len(draft.nodes)) == (True, 400 - len(draft.left_out) + 1)
@@ -244,16 +232,13 @@ def test_limits_are_those_of_the_formulas(
 ) -> None:
     """By hand: t(2.48e-4, 7) = 6.0899, t(0.005, 7) = 3.4995,
     t(3.1e-5, 44.8) = 4.4202, t(0.005, 44.8) = 2.6900, t(0.003125, 44.8) = 2.8697."""
-    bounds = limits(PLAIN_GOLDEN, check, 1, detect)
-    assert bounds
-    assert [bounds.fail, bounds.passes, bounds.clear, bounds.least] == pytest.approx(
-        [fail, passes, clear, least], abs=2e-4
-    )
+    bounds = limits(PLAIN_GOLDEN, check, 1, detect) or NO_LIMITS
+    told = [bounds.fail, bounds.passes, bounds.clear, bounds.least]
+    assert told == pytest.approx([fail, passes, clear, least], abs=2e-4)
 
 
 def test_a_baseline_takes_the_place_of_the_node_check_where_eight_ran_twice() -> None:
-    bounds = limits(PLAIN_GOLDEN, "node", 1, 3.5)
-    assert bounds
+    bounds = limits(PLAIN_GOLDEN, "node", 1, 3.5) or NO_LIMITS
     speeds = dict.fromkeys(gpu_names("new"), 1000.0) | {gpu_names("new")[0]: 1000 - (bounds.passes + bounds.fail) / 2}
     first = speeds | {gpu_names("new")[0]: 1000.01 - bounds.passes}
     known, laxer = ({"bf16": dict.fromkeys(speeds, passed)} for passed in (first, speeds))

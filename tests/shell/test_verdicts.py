@@ -237,8 +237,7 @@ async def test_a_health_counter_fails_without_a_run_until_the_gpu_is_reset() -> 
     world = World(EIGHT())
     await world.measure(sound, 1)
     barred = await world.refuse(f"gpu_unreachable: {gpu} does not answer")
-    assert (barred["verdict"], barred["reason"]) == ("Inconclusive", "GPUUnhealthy")
-    assert gpu in barred["message"]
+    assert (barred["verdict"], barred["reason"], gpu in barred["message"]) == ("Inconclusive", "GPUUnhealthy", True)
     world.loop.collect_garbage()
     assert (await world.refuse("no torch", rerun="2", reason="BackendUnavailable"))["reason"] == "GPUUnhealthy"
     world.loop.collect_garbage()
@@ -246,8 +245,8 @@ async def test_a_health_counter_fails_without_a_run_until_the_gpu_is_reset() -> 
     assert (await world.measure(sound, 1))["verdict"] == "Pass"
     world = World(EIGHT())
     failed = await world.refuse(f"ecc_uncorrectable: {gpu} had 3 uncorrectable ECC errors since its last reset")
-    assert (failed["verdict"], failed["reason"]) == ("Fail", "UncorrectableECC")
-    assert [it[5:] for it in ReportAcceptance.model_validate(failed).failing] == [(None, gpu, None)]
+    gpus = [it[5:] for it in ReportAcceptance.model_validate(failed).failing]
+    assert (failed["verdict"], failed["reason"], gpus) == ("Fail", "UncorrectableECC", [(None, gpu, None)])
     for gpus in (7, 8):  # the device plugin takes the GPU out, and somebody restarts the plugin
         world.boot("boot-1", gpus)
         assert (await world.settle())["verdict"] == "Fail"
@@ -321,8 +320,7 @@ async def test_a_grey_run_is_followed_by_two_more_at_most_that_average() -> None
 
 async def test_a_node_that_lies_next_to_nothing_from_the_level_passes_in_a_line_without_an_exponent() -> None:
     reference, run = EIGHT(), sound(11)
-    level = median(speeds_of(run.recipes[0], run).values()) + 0.00003
-    golden = replace(reference.recipes["bf16"], level=level)
+    golden = replace(reference.recipes["bf16"], level=median(speeds_of(run.recipes[0], run).values()) + 0.00003)
     verdict = await World(reference.model_copy(update={"recipes": {"bf16": golden}})).measure(lambda _: run, 1)
     assert (verdict["verdict"], verdict["made"]) == ("Pass", 1)
 
@@ -505,8 +503,7 @@ async def test_no_edit_no_other_run_and_no_later_pass_forgets_what_a_gpu_did(nam
 async def test_heat_is_judged_by_the_operator_as_by_check(runs: list[Run], verdict: str) -> None:
     reference, made = EIGHT(), [run(11 + at) for at, run in enumerate(runs)]
     status = await World(reference).measure(lambda seed: made[seed % 10 - 1], 1)
-    looks = [look_at(run, reference) for run in made]
-    judged = judge(reference.recipes, looks, ["bf16"])
+    judged = judge(reference.recipes, [look_at(run, reference) for run in made], ["bf16"])
     assert (f"{status['verdict']} {status['reason']}", status["made"]) == (verdict, len(runs))
     assert f"{judged.outcome} {judged.reason}" == verdict
 
@@ -565,18 +562,14 @@ async def test_a_full_result_that_was_changed_gives_no_verdict() -> None:
 
 async def test_a_gpu_is_compared_with_its_own_first_pass_even_under_another_node_object() -> None:
     days = {f"n{at}": measured_node(f"n{at}", 1) for at in range(8)}
-    old = made(days, {})[0]
-    world = World(made({name: measured_node(name, 1, day=2) for name in days}, {}, old=old)[0])
-    first = await world.measure(sound, 1)
-    assert {line.split()[1] for line in first["checks"]} == {"reference", "node"}
-    raw = node_object(name=NODE, boot="boot-2") | {"metadata": {"name": NODE, "uid": "uid-anew", "labels": {}}}
-    raw["metadata"]["labels"] = node_object()["metadata"]["labels"]
-    world.loop.cluster._store(f"{paths.NODES}/{NODE}", raw)
+    world = World(made({name: measured_node(name, 1, day=2) for name in days}, {}, old=made(days, {})[0])[0])
+    assert {line.split()[1] for line in (await world.measure(sound, 1))["checks"]} == {"reference", "node"}
+    meta = {"name": NODE, "uid": "uid-anew", "labels": node_object()["metadata"]["labels"]}
+    world.loop.cluster._store(f"{paths.NODES}/{NODE}", node_object(name=NODE, boot="boot-2") | {"metadata": meta})
     assert "verdict" not in await world.settle(), "its report is of a node that is gone"
     for path in [path for path in world.loop.cluster.objects if path.startswith(f"{REPORTS}/")]:
         del world.loop.cluster.objects[path]
-    again = await world.measure(sound, 1)
-    assert {line.split()[1] for line in again["checks"]} == {"reference", "node", "change"}
+    assert {line.split()[1] for line in (await world.measure(sound, 1))["checks"]} == {"reference", "node", "change"}
     (held,) = [body for path, body in world.loop.cluster.objects.items() if "baseline" in path]
     far = json.dumps({"gpus": gpu_names(NODE), "bf16": [*range(0, 400, 50)]})
     odd = dict.fromkeys(gpu_names(NODE), '{"bf16": 0}') | {"1": "[]", "2": '{"gpus": [[]]}', "3": far}
@@ -609,8 +602,7 @@ def test_a_reference_has_drifted_where_the_last_8_to_20_nodes_lie_far_off(
     reference = golden_draft()
     asked = {"name": "h100-jan", "sha256": "0" * 64}
     verdict: dict[str, Any] = {"checks": [f"bf16 reference {off} 4.5 -", f"bf16 node {off} 3 0"], "reference": asked}
-    ended = format_time(NOW - timedelta(days=days))
-    judged = verdict | {"runs": {"run": f"r {ended}"}}
+    judged = verdict | {"runs": {"run": f"r {format_time(NOW - timedelta(days=days))}"}}
     hotter = judged | {"checks": ["bf16 reference -7 4.5 -"]}
     row = {"recipe": "bf16", "availability": "ok", "verdict": "verified", "throttledShare": "0.2"}
     statuses = [ReportStatus.model_validate({"acceptance": judged | {"checks": []}})] * 20  # of another driver

@@ -113,7 +113,6 @@ def golden_draft(seed: int = 1, nodes: int = 8, gpus: int = GPUS, **changes: Any
 
 def replayed_draft(**asked: Any) -> Reference:
     """A reference of nine replayed nodes."""
-    found = {f"n{at}": run_request(request_text(**asked), "replay", ReplayOptions(seed=at)).result for at in range(9)}
-    results = {name: result for name, result in found.items() if result}
-    now = max(result.finished_at for result in results.values())
-    return create(results, {}, request(**asked), "a test", now, simulated=True)[0]
+    outcomes = (run_request(request_text(**asked), "replay", ReplayOptions(seed=at)) for at in range(9))
+    of = {f"n{at}": it.result for at, it in enumerate(outcomes) if it.result}
+    return create(of, {}, request(**asked), "a test", max(it.finished_at for it in of.values()), simulated=True)[0]
