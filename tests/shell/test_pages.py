@@ -3,7 +3,7 @@
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -21,6 +21,11 @@ from precision_api.facts.names import (
 from precision_api.models.huggingface import model_from_config
 from precision_operator.cluster import Cluster
 from precision_operator.cluster.client import PAGE_REPORTS, PAGE_TENANT
+from precision_operator.core.observe.claims import claim_names
+from precision_operator.core.observe.observed import Occupancy
+from precision_operator.core.observe.pod_requests import Requests
+from precision_operator.core.observe.views import occupancy
+from precision_operator.core.observe.waiting_pods import gpus_of_resources
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.watch import Watching, targets
@@ -28,8 +33,8 @@ from precision_operator.handlers import targets as watched
 from precision_operator.report.detail import of_text
 from precision_operator.shell.observing.cache import TRIM, Cache, ObjectKind
 from precision_operator.shell.observing.gather import list_into
-from precision_operator.shell.observing.reader import MOST_EVENTS, Reader, slim_pod
-from precision_operator.shell.observing.yields import Yields
+from precision_operator.shell.observing.reader import MOST_CLAIMS, MOST_EVENTS, Reader, _asking
+from precision_operator.shell.observing.yields import Yields, _kept
 from precision_operator.shell.plans.capacity_plans import Planning
 from precision_operator.shell.telemetry import FaultLog
 from tests.cluster.test_client import facing
@@ -139,12 +144,23 @@ def test_watches_list_in_small_pages_and_of_a_pod_little_is_kept() -> None:
     large_pages = {target.plural for target in watched(["ml"]) if target.page_items > PAGE_REPORTS}
     assert large_pages == {"nodes", "resourceslices"}
     pod = large("pods", 1)
+    asks = {"requests": {"cpu": "1", "nvidia.com/gpu": "1", "vpc/nic": "1"}, "limits": {"nvidia.com/gpu": "1"}}
+    containers = [{"name": "c", "resources": asks | {"claims": [{"name": "g"}] * 9}, "restartPolicy": "Always"}] * 500
     pod["metadata"]["ownerReferences"] = [{"uid": "u", "controller": True}, {"uid": "x" * SIZE}]
-    pod["spec"] |= dict.fromkeys(("affinity", "nodeSelector", "tolerations"), "x" * SIZE)
-    kept = cast(dict[str, Any], slim_pod(pod))
+    pod["spec"] |= dict.fromkeys(("containers", "initContainers"), containers) | {"overhead": {"cpu": "1"}}
+    made = [{"name": f"g{n}", "resourceClaimName": f"c{n}"} for n in range(5_000)]
+    pod["status"] |= {"resourceClaimStatuses": made, "message": "x" * SIZE}
+    kept = _kept(pod, "gpu")
+    assert kept is not None
+    assert gpus_of_resources(kept, "gpu") == gpus_of_resources(pod, "gpu") == 500
+    whole = Occupancy("ml/o1", 1_001, Requests(1_001_000, 0))
+    assert occupancy([_asking(pod, None)]) == occupancy([pod]) == whole
+    pod["spec"]["resourceClaims"] = [{"name": row["name"]} for row in made]
+    of_node = _asking(pod, None)
+    assert claim_names(of_node) == claim_names(pod)[: MOST_CLAIMS + 1]
+    assert len(json.dumps(of_node)) < 40 * MOST_CLAIMS
     assert len(json.dumps(kept)) < 1000
     assert kept["metadata"]["ownerReferences"] == [{"uid": "u", "controller": True}]
-    assert kept["spec"]["containers"] == [{"resources": {"requests": {"cpu": "1"}}, "restartPolicy": None}]
 
 
 READERS: tuple[Callable[[str], object], ...] = (

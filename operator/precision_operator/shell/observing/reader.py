@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from functools import partial
 from itertools import chain, zip_longest
 from typing import TypeVar
 
 from precision_api.acceptance.reference import read_reference, sha256_of
-from precision_api.facts.names import REFERENCE_FILE, grouped
+from precision_api.facts.names import GPU_RESOURCE, REFERENCE_FILE, grouped
 from precision_api.models.config_json import MAX_CONFIG_BYTES
 from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
 from precision_operator.cluster.client import PAGE_TENANT
@@ -14,8 +15,9 @@ from precision_operator.core.attempts.refusal import WORDS_READ
 from precision_operator.core.observe.claims import Claims, Device, PodsClaim, claim_keys, claimed_gpus, pods_of
 from precision_operator.core.observe.device_class import DeviceClass, device_class
 from precision_operator.core.observe.observed import Occupancy, Raw, SavedReference
+from precision_operator.core.observe.pod_requests import pod_requests
 from precision_operator.core.observe.raw_object import entries, section
-from precision_operator.core.observe.views import occupancy
+from precision_operator.core.observe.views import asked_gpus, occupancy
 from precision_operator.shell.observing.cache import TRIM
 from precision_operator.shell.observing.local_queues import LocalQueues
 
@@ -122,9 +124,10 @@ class Reader:
         Where its GPUs are none `by_claim`, no claim holds any: none is read.
         """
         chosen = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-        pods, _ = await self._cluster.list_trimmed(paths.pods(), slim_pod, None, chosen, PAGE_TENANT)
+        view = partial(_asking, offered=offered)
+        pods, _ = await self._cluster.list_trimmed(paths.pods(), view, None, chosen, PAGE_TENANT)
         none: Claims = {key: frozenset() for pod in pods for key in claim_keys(pod)}
-        return occupancy(pods, await self._claims(pods, node) if by_claim else none, offered)
+        return occupancy(pods, await self._claims(pods, node) if by_claim else none)
 
     async def has_claimed(self, pod: Raw) -> bool | None:
         """Whether a pod's claims are allocated GPUs of its node, or may not be read; None: not read in this pass."""
@@ -212,24 +215,31 @@ async def in_turns(rows: Turns[T], reads: Reads[T], wake: Callable[[], None], ke
     return rows
 
 
-def slim_pod(raw: Raw) -> Raw:
-    """Of a pod what is read of those that are not ours: where it is, what it asks for, and who controls it."""
+def slim_pod(raw: Raw, **resources: Mapping[str, object]) -> Raw:
+    """Of a pod what is read of those that are not ours: where it is, who controls it, and the claims that a look reads.
+
+    `resources` are what its containers ask for in all: it may have thousands of them.
+    """
     meta, spec, status = (section(raw, part) for part in ("metadata", "spec", "status"))
-    wanted = ("nodeName", "priority", "resourceClaims", "resources", "overhead")
-    containers = {
-        part: [{key: container.get(key) for key in ("resources", "restartPolicy")} for container in entries(spec, part)]
-        for part in ("containers", "initContainers")
-    }
-    owners = [row for row in entries(meta, "ownerReferences") if row.get("controller")]
+    uids = [str(row.get("uid"))[:WORDS_READ] for row in entries(meta, "ownerReferences") if row.get("controller")]
+    claims = [{"resourceClaimName": name} for *_, name in claim_keys(raw)[: MOST_CLAIMS + 1]]  # the last is a GPU
     return {
-        "metadata": {key: meta.get(key) for key in ("name", "namespace", "uid")} | {"ownerReferences": owners},
-        "spec": {key: spec[key] for key in wanted if key in spec} | containers,
-        "status": {key: status.get(key) for key in ("phase", "resourceClaimStatuses", "extendedResourceClaimStatus")},
+        "metadata": {key: meta.get(key) for key in ("name", "namespace", "uid")}
+        | {"ownerReferences": [{"uid": uid, "controller": True} for uid in uids[:1]]},
+        "spec": {key: spec[key] for key in ("nodeName", "priority") if key in spec}
+        | {"resourceClaims": claims, "containers": [{"resources": resources}]},
+        "status": {"phase": status.get("phase")},
     }
+
+
+def _asking(raw: Raw, offered: Container[str] | None) -> Raw:
+    """The same with what it requests of its node: of GPUs those that the node offers."""
+    needed, gpus = pod_requests(section(raw, "spec")), asked_gpus(raw, offered)
+    return slim_pod(raw, requests={"cpu": f"{needed.cpu_millis}m", "memory": needed.memory_bytes, GPU_RESOURCE: gpus})
 
 
 def _told(event: Raw) -> tuple[str, str, str]:
     """When an event was last told, of which object of its namespace (its UID), and what of its words is read."""
     about, home = section(event, "involvedObject"), section(event, "metadata").get("namespace")
-    uid = str(about.get("uid")) if about.get("namespace") == home else ""
+    uid = str(about.get("uid"))[:WORDS_READ] if about.get("namespace") == home else ""
     return str(event.get("lastTimestamp") or ""), uid, str(event.get("message") or "")[:WORDS_READ]

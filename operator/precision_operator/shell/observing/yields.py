@@ -4,11 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import chain, zip_longest
 from math import inf
 from typing import Any
 
-from precision_api.facts.names import grouped
+from precision_api.facts.names import GPU_RESOURCE, grouped
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.core.attempts.yielding import PATIENCE, Fate, Holder, advanced, fate_of_pending
@@ -122,7 +123,8 @@ class Yields:
             self._cache.changed.set()
 
     async def _waiting(self) -> tuple[waiting_pods.WaitingPod, ...]:
-        first, _ = await self._cluster.list_trimmed(paths.pods(), _kept, None, PENDING, PAGE_TENANT, cut=_first)
+        view = partial(_kept, device_class=self._device_class)
+        first, _ = await self._cluster.list_trimmed(paths.pods(), view, None, PENDING, PAGE_TENANT, cut=_first)
         now, uids = self._clock(), [str(raw["metadata"]["uid"]) for raw in first]
         self._since = {uid: self._since.get(uid, now) for uid in uids}
         since, rows = now - timedelta(seconds=FRESH_SECONDS), self._gpus.items()
@@ -226,12 +228,12 @@ def _of_others(raw: dict[str, Any]) -> tuple[Raw, datetime] | None:
     return (slim_pod(raw), at) if at is not None and 0 < len(claim_names(raw)) <= MOST_CLAIMS else None
 
 
-def _kept(raw: dict[str, Any]) -> Raw | None:
+def _kept(raw: dict[str, Any], device_class: str) -> Raw | None:
     """A pod that agents may help: the others are dropped as they come."""
     placed = {key: raw["spec"][key] for key in PLACED if key in section(raw, "spec")}
     if not waiting_pods.could_be_helped(raw) or len(claim_names(raw)) > MOST_CLAIMS or len(repr(placed)) > MOST_PLACED:
         return None
-    slim = slim_pod(raw)
+    slim = slim_pod(raw, limits={GPU_RESOURCE: waiting_pods.gpus_of_resources(raw, device_class)})
     return {**slim, "spec": slim["spec"] | placed}
 
 
