@@ -1,11 +1,15 @@
 """ConfigMaps that profiles name: each is read as it is when its profile comes, and none is kept that nobody names."""
 
+import asyncio
 import json
 from typing import Any
+
+import pytest
 
 from precision_api.facts.names import REQUEST_ENV
 from precision_api.models.config_json import MAX_CONFIG_BYTES
 from precision_operator.cluster import paths
+from precision_operator.shell.observing.reader import MOST_KEYS
 from tests.support.operator_in_memory import NAMESPACE, OperatorInMemory
 from tests.support.small_model import SMALL_LLAMA
 
@@ -18,10 +22,10 @@ def write(loop: OperatorInMemory, name: str, **changes: Any) -> None:
     loop.cluster._store(f"{MAPS}/{name}", {"metadata": {"name": name, "namespace": NAMESPACE}, "data": {"c": text}})
 
 
-def apply(loop: OperatorInMemory, profile: str, config_map: str, node: str) -> None:
+def apply(loop: OperatorInMemory, profile: str, config_map: str, node: str, *namespace: str, **spec: Any) -> None:
     source = {"configMapKeyRef": {"name": config_map, "key": "c"}}
     workload = {"name": "m", "huggingFaceConfig": source, "microBatchSize": 1, "sequenceLength": 4096}
-    loop.apply(profile, workload=workload, target={"nodeNames": [node]})
+    loop.apply(profile, *namespace, workload=workload, target={"nodeNames": [node]}, **spec)
 
 
 def reads(loop: OperatorInMemory) -> list[str]:
@@ -75,5 +79,38 @@ async def test_a_text_that_is_too_long_is_refused_and_not_kept_whole() -> None:
     told = loop.condition("nightly", "Accepted")
     assert told["reason"] == "InvalidWorkload"
     assert "at most 65536 characters" in told["message"]
-    kept = await loop.gatherer._reader.config_map(NAMESPACE, "a")
-    assert len(kept["c"]) == MAX_CONFIG_BYTES + 1
+    many = {f"{n:05}": "" for n in range(5_000)} | {"c": "{" * 10 * MAX_CONFIG_BYTES}
+    loop.cluster._store(f"{MAPS}/a", {"metadata": {"name": "a"}, "data": many})
+    kept = await loop.gatherer._reader.config_map(NAMESPACE, "a", ["c"]) or {}
+    assert (len(kept["c"]), len(kept)) == (MAX_CONFIG_BYTES + 1, MOST_KEYS + 1)
+
+
+@pytest.mark.parametrize("suspend", [False, True])
+async def test_a_namespace_whose_texts_are_slow_to_read_holds_up_no_other(suspend: bool) -> None:
+    """Its suspended profiles are read once, and end their agents; one that is being read keeps the status it has."""
+    loop = OperatorInMemory("n1", "n2", namespaces=(NAMESPACE, "team"))
+    get, gates, read = loop.cluster.get, [asyncio.Event() for _ in range(9)], list[str]()
+
+    async def slow(path: str, query: object = None) -> Any:
+        if "/namespaces/team/configmaps/" in path:
+            read.append(path)
+            await gates[len(read) - 1].wait()
+            return {"data": {"c": json.dumps(SMALL_LLAMA)}}
+        return await get(path, query)
+
+    loop.cluster.get = slow
+    for number in range(2):
+        apply(loop, f"p{number}", f"m{number}", "n2", "team", suspend=suspend)
+    await loop.begin("nightly", target={"nodeNames": ["n1"]})
+    assert list(loop.jobs()) == ["n1"]
+    assert "conditions" not in loop.status("p0", "team")
+    assert (len(read), loop.metric("precision_operator_faults_total", where="profile")) == (1, 0)
+    texts = loop.gatherer._texts
+    texts._patience = None  # a look waits, and none rests
+    for gate in gates:
+        gate.set()
+    await loop.once()
+    assert loop.condition("p1", "Accepted", "team")["status"] == "True"
+    texts._last = {key: (0.0, value) for key, (_, value) in texts._last.items()}
+    await loop.once()
+    assert len(read) == (2 if suspend else 4)

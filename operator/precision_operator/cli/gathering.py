@@ -4,7 +4,7 @@ What a user may not read is left out and said so, where an answer is possible wi
 that stands in a file is put in among those that are there: it is planned for beside them, as the operator would.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -29,11 +29,10 @@ from precision_operator.core.observe.views import job_view, place_view, profile_
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS
 from precision_operator.shell.observing.cache import OF_CLUSTER, Cache, ObjectKind
-from precision_operator.shell.observing.gather import Gatherer, list_into, wanted_texts
+from precision_operator.shell.observing.gather import Gatherer, Texts, list_into, wanted_texts
 from precision_operator.shell.observing.reader import ClaimProblems, Reader
 
 Namespaced = TypeVar("Namespaced", JobView, PodView, ReportView)
-Texts = Mapping[tuple[str, str], Mapping[str, str] | None]
 
 LOOKS_PER_ANSWER = 256
 """How many nodes are looked at for one answer: a bound, for a fleet that is busy throughout."""
@@ -132,7 +131,7 @@ async def _world(
         if stub["metadata"]["uid"] not in lists.cache.all("nodes"):
             lists.cache.put("nodes", stub)
     settings = replace(settings, show_other_namespaces=True)  # what the user may list, the user may read
-    gatherer = Gatherer(cluster, lists.cache, settings, (), reader, clock=cluster.server_time.now)
+    gatherer = Gatherer(cluster, lists.cache, settings, (), reader, patience=None, clock=cluster.server_time.now)
     # A profile whose ConfigMap may not be read is known by its name alone.
     known = (replace(p, spec=None, problem="its ConfigMap may not be read") if p.uid in unread else p for p in profiles)
     seen = await gatherer.observe_with(tuple(known))
@@ -199,11 +198,11 @@ class _PermittedReader(Reader):
 
     async def read_texts(self, profiles: Sequence[ProfileView], notes: list[str]) -> frozenset[str]:
         """Read the ConfigMaps that models are taken from; the UIDs of the profiles whose ConfigMap may not be read."""
-        unread: set[str] = set()
+        unread, wanted = set[str](), wanted_texts(profiles)
         for profile in profiles:
-            for key in wanted_texts([profile]) - self._texts.keys():
+            for key in wanted_texts([profile]).keys() - self._texts.keys():
                 try:
-                    self._texts[key] = await super().config_map(*key)
+                    self._texts[key] = await super().config_map(*key, wanted[key])
                 except ApiError as error:
                     if error.status != 403 or profile.key == self._asked:
                         raise
@@ -211,7 +210,7 @@ class _PermittedReader(Reader):
                     notes.append(f"profile {profile.key} is left out, since you may not read ConfigMap {'/'.join(key)}")
         return frozenset(unread)
 
-    async def config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
+    async def config_map(self, namespace: str, name: str, keys: Collection[str]) -> Mapping[str, str] | None:
         """One that was read before, or stands in a file."""
         return self._texts[namespace, name]
 

@@ -19,7 +19,7 @@ from precision_operator.core.attempts.faults import Fault, fault_text
 from precision_operator.core.attempts.node_state import ProfilePlan, draft, drained_nodes, next_run
 from precision_operator.core.attempts.yielding import give_way
 from precision_operator.core.observe.book import EMPTY, Book, Kept
-from precision_operator.core.observe.observed import Observed, ProfileView
+from precision_operator.core.observe.observed import BEING_READ, Observed, ProfileView
 from precision_operator.core.reasons import Said, said
 
 
@@ -69,8 +69,10 @@ def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> Pro
         most = observed.settings.profiles_per_namespace
         return _undecided(profile, observed, said("TooManyProfiles", namespace=profile.namespace, most=most))
     try:
+        if (problem := observed.unread.get(profile.uid)) is not None:
+            raise problem
         if profile.uid in observed.unread:
-            raise observed.unread[profile.uid]
+            return _undecided(profile, observed, said("PlanFailed", why=BEING_READ))
         return draft(profile, observed, faults)
     except Exception as error:
         faults.append(Fault("profile", profile.key, error))

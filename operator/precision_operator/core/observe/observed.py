@@ -446,6 +446,9 @@ class Vain(NamedTuple):
         return self.nodes.get(node, self.nodes.get(""))
 
 
+BEING_READ = "what it names is being read"
+
+
 @dataclass(frozen=True)
 class Observed:
     """The world at `now`. Nodes are raw Node objects by UID: their pool depends on the profile that looks."""
@@ -468,8 +471,9 @@ class Observed:
     """By (namespace, name), for profiles that ask for a verdict; None: there is none of that name."""
     stop: Stop | None = None
     """An admin's stop of all agents; None: they may run."""
-    unread: Mapping[str, Exception] = field(default_factory=dict)
-    """Why something that a profile names could not be read, by profile UID: nothing is decided for it now."""
+    unread: Mapping[str, Exception | None] = field(default_factory=dict)
+    """Why something that a profile names could not be read, by profile UID: nothing is decided for it now. None: it is
+    being read, and the profile's status stands."""
     unserved: Mapping[str, str] = field(default_factory=dict)
     """Why nothing is decided in a namespace, by its name: some of its kinds may not be listed."""
     slices: Slices = None

@@ -25,6 +25,7 @@ from precision_operator.core.conditions import condition
 from precision_operator.core.eligibility.request import ResolvedProfile
 from precision_operator.core.observe.book import Book
 from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.observed import BEING_READ
 from precision_operator.core.reasons import REASONS, Kind, Said, sentence
 from precision_operator.core.results.outliers import Judged, Part, Peers
 from precision_operator.core.results.reading import number
@@ -56,7 +57,8 @@ def profile_status(
     profile's alone, and all.
     """
     if isinstance(plan.asked, Said) and REASONS[plan.asked.reason].undecided:
-        return unplanned_status(plan, now, plan.asked.message, plan.asked.reason)
+        is_read = BEING_READ not in plan.asked.message
+        return unplanned_status(plan, now, plan.asked.message, plan.asked.reason) if is_read else status_before(plan)
     before = status_before(plan)
     measured = readings(plan, Book(peers.kept) if peers is not None else None)
     peers = peers or Peers([measured])

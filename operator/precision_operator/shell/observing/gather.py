@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -41,8 +41,9 @@ Pods = tuple[observed.PodView, ...]
 View = Callable[[observed.Raw], Any]
 Read = tuple[observed.Raw, observed.Raw, Any]
 """An object, the metadata that its Job of ours was made with, and what it was read as."""
-Missing = dict[tuple[str, str, str], ApiError]
-"""Why what profiles need could not be read, by kind, namespace and name."""
+Missing = dict[tuple[str, str, str], ApiError | None]
+"""Why what profiles need could not be read, by kind, namespace and name; None: it is being read."""
+Texts = Mapping[tuple[str, str], Mapping[str, str] | None]
 
 REFERENCE_SECONDS, BESIDE_SECONDS = 60.0, 0.1
 """How long a look at a reference serves; how long a pass waits for what is read beside it, before it takes the last."""
@@ -119,65 +120,68 @@ class _Kept(Generic[K, T]):
             self._values[key] = now, await read(key)
         return self._values[key][1]
 
-    def forget_all_but(self, keys: Collection[K]) -> None:
-        self._values = {key: value for key, value in self._values.items() if key in keys}
-
 
 class _Beside(Generic[T]):
-    """What is read beside the passes, of a namespace one thing at a time: no size of it holds up a pass."""
+    """What is read beside the passes, of a namespace one thing at a time: no size of it holds up a pass.
 
-    def __init__(self, kind: str, seconds: float, wake: Callable[[], None]) -> None:
-        self._kind, self._seconds, self._wake = kind, seconds, wake
+    With a `patience` (seconds that a pass waits), a namespace's reads take a quarter of the time at most.
+    """
+
+    def __init__(
+        self, kind: str, seconds: float, wake: Callable[[], None], patience: float | None = BESIDE_SECONDS
+    ) -> None:
+        self._kind, self._seconds, self._wake, self._patience = kind, seconds, wake, patience
         self._last: dict[tuple[str, str], tuple[float, T | ApiError]] = {}
         """What was read last, and when it is read again."""
         self._reads: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._turns: dict[str, asyncio.Lock] = {}
+        self._rests: dict[str, float] = {}
+        """Until when nothing more is read of a namespace."""
 
     async def each(
-        self, keys: Collection[tuple[str, str]], read: Callable[..., Awaitable[T]], missing: Missing
+        self,
+        keys: Collection[tuple[str, str]],
+        read: Callable[..., Awaitable[T]],
+        missing: Missing,
+        once: Collection[tuple[str, str]] = (),
+        anew: Set[tuple[str, str]] = frozenset(),
     ) -> dict[tuple[str, str], T]:
-        """As `_each`, of those that have been read; `wake` is called when others are."""
+        """By namespace and name (events: of a namespace) those that have been read; `wake` is called when others are.
+        The others are `missing`, which holds up alone the profiles that need them. Those of `once` are not read again,
+        those that are to be read `anew` do not count as they were."""
         now = asyncio.get_running_loop().time()
-        self._last = {key: last for key, last in self._last.items() if key in keys}
+        self._last = {key: last for key, last in self._last.items() if key in keys and key not in anew}
+        for key in self._reads.keys() & anew:
+            self._reads.pop(key).cancel()
         for key in keys:
-            if key not in self._reads and (key not in self._last or now >= self._last[key][0]):
+            due, last = self._last.get(key, (0.0, ApiError(0, "", "")))
+            if key not in self._reads and now >= due and (key not in once or isinstance(last, ApiError)):
                 self._reads[key] = asyncio.create_task(self._read(key, read))
         if reads := [self._reads[key] for key in keys if key in self._reads]:
-            await asyncio.wait(reads, timeout=BESIDE_SECONDS)
-        missing |= {(self._kind, *key): last for key, (_, last) in self._last.items() if isinstance(last, ApiError)}
-        return {key: last for key, (_, last) in self._last.items() if not isinstance(last, ApiError)}
+            await asyncio.wait(reads, timeout=self._patience)
+        values = {key: last for key, (_, last) in self._last.items() if not isinstance(last, ApiError)}
+        problems = {key: last for key, (_, last) in self._last.items() if isinstance(last, ApiError)}
+        missing |= {(self._kind, *key): problems.get(key) for key in keys if key not in values}
+        return values
 
     async def _read(self, key: tuple[str, str], read: Callable[..., Awaitable[T]]) -> None:
         value: T | ApiError
+        asked = (clock := asyncio.get_running_loop().time)()
         try:
             async with self._turns.setdefault(key[0], asyncio.Lock()):
-                began = (clock := asyncio.get_running_loop().time)()
+                await asyncio.sleep(self._rests.get(key[0], 0.0) - clock())
+                began = clock()
                 value = await read(*filter(None, key))
+                self._rests[key[0]] = clock() + min(3 * (clock() - began), 1.0) * bool(self._patience)
         except ApiError as error:
             value = error
         finally:
-            del self._reads[key]
+            if self._reads.get(key) is asyncio.current_task():
+                del self._reads[key]
         is_new = key not in self._last or self._last[key][1] != value
-        self._last[key] = began + max(self._seconds, 11 * (clock() - began)), value
+        self._last[key] = asked + max(self._seconds, 11 * (clock() - asked)), value
         if is_new:
             self._wake()
-
-
-async def _each(
-    kind: str,
-    keys: Iterable[tuple[str, str]],
-    kept: _Kept[tuple[str, str], T],
-    read: Callable[..., Awaitable[T]],
-    missing: Missing,
-) -> dict[tuple[str, str], T]:
-    """By namespace and name (events: of a namespace); what can't be read holds up alone the profiles that need it."""
-    values: dict[tuple[str, str], T] = {}
-    for key in keys:
-        try:
-            values[key] = await kept.get(key, lambda named: read(*filter(None, named)))
-        except ApiError as error:
-            missing[(kind, *key)] = error
-    return values
 
 
 class Gatherer:
@@ -194,11 +198,13 @@ class Gatherer:
         stop: Callable[[], Stop | None] = lambda: None,
         creating: Callable[[], Sequence[observed.JobView]] = tuple,
         yields: Yields | None = None,
+        patience: float | None = BESIDE_SECONDS,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`stop` is what the switch in the cluster says of all agents; `creating` are Jobs that may be there by now.
 
-        `yields` are agents that were ended for others; without it, what the profiles' statuses tell of them.
+        `yields` are agents that were ended for others; without it, what the profiles' statuses tell of them. `patience`
+        is how long a look waits for what is read beside it; None: until all is read.
         """
         self._yields = yields
         self._now = clock
@@ -213,11 +219,12 @@ class Gatherer:
         self._settings = settings
         self._namespaces = tuple(namespaces)
         self._probes: dict[str, tuple[float, observed.Occupancy]] = {}
-        self._texts: _Kept[tuple[str, str], Mapping[str, str] | None] = _Kept(FRESH_SECONDS)
         self._namers: Mapping[tuple[str, str], frozenset[tuple[str, int]]] = {}
         """Which profiles named each ConfigMap in the last look: UID and generation."""
         wake = cache.changed.set
-        self._references = _Beside[observed.SavedReference | None]("ConfigMap", REFERENCE_SECONDS, wake)
+        self._texts = _Beside[Mapping[str, str] | None]("ConfigMap", FRESH_SECONDS, wake, patience)
+        self._queues = _Beside[bool]("LocalQueue", FRESH_SECONDS, wake, patience)
+        self._references = _Beside[observed.SavedReference | None]("ConfigMap", REFERENCE_SECONDS, wake, patience)
         self._refusals = refusals or RefusedCreations()
         self._problems = _Beside[Mapping[str, str]]("Events", PROBLEMS_SECONDS, wake)
         """Why Jobs have no pod, by Job UID, by namespace."""
@@ -227,7 +234,6 @@ class Gatherer:
         """When claims of a namespace, a Job and a pod were last read, by all these, and whether they had GPUs."""
         self._claimed: set[str] = set()
         self._class: _Kept[str, bool] = _Kept(FRESH_SECONDS)
-        self._queues: _Kept[tuple[str, str], bool] = _Kept(FRESH_SECONDS)
         self._gpus: _Kept[str, DeviceClass] = _Kept(FRESH_SECONDS)
         self._asked_for: Turns[observed.Raw] = {}
         self._read: dict[ObjectKind, dict[str, Read]] = {}
@@ -303,9 +309,6 @@ class Gatherer:
             return await self.observe_with(profiles)  # by what is remembered from now on
         pods = await self._with_claim_problems(pods, missing)
         self._refusals.seen({job.uid: job for job in jobs}, pods)
-        self._forget_unnamed(served)
-        texts = await _each("ConfigMap", wanted_texts(served), self._texts, self._reader.config_map, missing)
-        queues = await _each("LocalQueue", _wanted_queues(served), self._queues, self._reader.has_queue, missing)
         has_class, device_class = self._reader.has_priority_class, self._reader.device_class
         seen = observed.Observed(
             now=self._now(),
@@ -317,11 +320,8 @@ class Gatherer:
             reports=self._all_reports().served(unserved, homes),
             occupancy={n: look for n, (at, look) in self._probes.items() if now - at < keeps[look.holder is None]},
             looked={n: at for n, (at, look) in self._probes.items() if look.holder and now - at < LOOKED_SECONDS},
-            config_maps=texts,
             stop=strictest(self._settings.stop, self._stop()),
             priority_class_exists=not profiles or await self._class.get(self._settings.priority_class, has_class),
-            queues=queues,
-            unread={p.uid: error for p in served if (error := _unread(p, missing)) is not None},
             unserved=unserved,
             slices=(slices := self._cache.slices()),
             device_class=await self._gpus.get(self._settings.device_class, device_class) if slices else DeviceClass(),
@@ -333,7 +333,14 @@ class Gatherer:
         idle -= {report.profile_uid for there in filed for report in there.values() if _is_judged(report)}
         asked = (p for p in served if p.uid not in idle)
         named = {(p.namespace, p.spec.acceptance.reference.name) for p in asked if p.spec and p.spec.acceptance}
-        seen = replace(seen, references=await self._references.each(named, self._reader.reference, missing))
+        queued = _wanted_queues(within := [p for p in served if p.uid not in seen.beyond])
+        texts, queues, references = await asyncio.gather(
+            self._read_texts(within, missing),
+            self._queues.each(queued, self._reader.has_queue, missing, queued - _wanted_queues(_active(within))),
+            self._references.each(named, self._reader.reference, missing),
+        )
+        unread = {p.uid: missing[key] for p in within if (key := _unread(p, missing)) is not None}
+        seen = replace(seen, config_maps=texts, queues=queues, references=references, unread=unread)
         self._vain, self._since = (
             tenants.time_in_vain(self._vain, waited, seen),
             tenants.agents_since(self._since, seen),
@@ -465,12 +472,13 @@ class Gatherer:
         self._reader.begin_pass()
         self._probes = {name: (at, replace(look, fresh=False)) for name, (at, look) in self._probes.items()}
 
-    def _forget_unnamed(self, profiles: Sequence[observed.ProfileView]) -> None:
-        """Keep no text or queue that no profile names any more; a text that one names anew is read anew."""
+    async def _read_texts(self, profiles: Sequence[observed.ProfileView], missing: Missing) -> Texts:
+        """The texts that profiles name; one that a profile names anew is read anew."""
         before, self._namers = self._namers, _namers(profiles)
-        named = {key for key, namers in self._namers.items() if namers <= before.get(key, frozenset())}
-        self._texts.forget_all_but(named)
-        self._queues.forget_all_but(_wanted_queues(profiles))
+        named, once = wanted_texts(profiles), wanted_texts(profiles).keys() - wanted_texts(_active(profiles)).keys()
+        anew = {key for key, of in self._namers.items() if not of <= before.get(key, frozenset())}
+        read = self._reader.config_map
+        return await self._texts.each(named, lambda ns, name: read(ns, name, named[ns, name]), missing, once, anew)
 
     async def _with_claims(self, pods: Pods) -> set[str]:
         """UIDs of pods with GPUs of their node by claim, which they keep. Raises ApiError.
@@ -537,10 +545,15 @@ def _path(kind: ObjectKind, namespace: str | None) -> str:
     return makers[kind](namespace)
 
 
-def wanted_texts(profiles: Sequence[observed.ProfileView]) -> set[tuple[str, str]]:
-    """(namespace, name) of the ConfigMaps that profiles take their model's config from."""
+def wanted_texts(profiles: Iterable[observed.ProfileView]) -> Mapping[tuple[str, str], Collection[str]]:
+    """Keys that profiles take their model's config from, by namespace and name of the ConfigMap."""
     sources = ((p.namespace, p.spec.workload.hugging_face_config) for p in profiles if p.spec is not None)
-    return {(ns, s.config_map_key_ref.name) for ns, s in sources if s is not None and s.config_map_key_ref is not None}
+    refs = ((namespace, s.config_map_key_ref) for namespace, s in sources if s is not None)
+    return grouped(((namespace, ref.name), ref.key) for namespace, ref in refs if ref is not None)
+
+
+def _active(profiles: Iterable[observed.ProfileView]) -> list[observed.ProfileView]:
+    return [profile for profile in profiles if profile.spec is None or not profile.spec.suspend]
 
 
 def _namers(profiles: Sequence[observed.ProfileView]) -> Mapping[tuple[str, str], frozenset[tuple[str, int]]]:
@@ -549,14 +562,14 @@ def _namers(profiles: Sequence[observed.ProfileView]) -> Mapping[tuple[str, str]
     return {key: frozenset(namers) for key, namers in named.items()}
 
 
-def _unread(profile: observed.ProfileView, missing: Missing) -> ApiError | None:
-    """Why something that the profile names could not be read; None where all was."""
+def _unread(profile: observed.ProfileView, missing: Missing) -> tuple[str, str, str] | None:
+    """What the profile names and could not be read; None where all was."""
     wanted = [("Events", profile.namespace, ""), *(("ConfigMap", *key) for key in wanted_texts([profile]))]
     wanted += [("LocalQueue", *key) for key in _wanted_queues([profile])]
-    return next((missing[key] for key in wanted if key in missing), None)
+    return next((key for key in wanted if key in missing and (missing[key] or key[0] != "Events")), None)
 
 
-def _wanted_queues(profiles: Sequence[observed.ProfileView]) -> set[tuple[str, str]]:
+def _wanted_queues(profiles: Iterable[observed.ProfileView]) -> set[tuple[str, str]]:
     """(namespace, name) of the Kueue queues that profiles name."""
     named = ((p.namespace, p.spec.agent.queue_name) for p in profiles if p.spec is not None)
     return {(namespace, queue) for namespace, queue in named if queue is not None}

@@ -1,9 +1,9 @@
 """What no watch shows of the cluster, read when a decision needs it: each once, and no more kept than is read of it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import TypeVar
 
 from precision_api.acceptance.reference import read_reference, sha256_of
@@ -24,6 +24,8 @@ from precision_operator.shell.observing.local_queues import LocalQueues
 RESOURCE_API = "resource.k8s.io/v1"
 MOST_TEXT = MAX_CONFIG_BYTES + 1
 """Characters of a text in a ConfigMap that are kept: one more than a config.json may have, so that it is refused."""
+MOST_KEYS = 20
+"""A bound: of so many keys of a ConfigMap that no profile names the name is kept."""
 NOT_CREATED, NOT_PREPARED = "FailedResourceClaimCreation", "FailedPrepareDynamicResources"
 """Reasons of a pod's events: of the controller that creates its claim, and of its kubelet."""
 MOST_EVENTS = 200
@@ -60,10 +62,13 @@ class Reader:
         self._left, self._own_left, self._jobs_left = MOST_READ, OWN_READ, OWN_JOBS
         self._at_once = asyncio.Semaphore(READS_AT_ONCE)
 
-    async def config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
-        """The data of a ConfigMap, each text up to where it is too long for a config.json; None where there is none."""
+    async def config_map(self, namespace: str, name: str, keys: Collection[str]) -> Mapping[str, str] | None:
+        """What a ConfigMap has under these keys, each text up to where it is too long for a config.json, and the names
+        of a few others; None where there is none."""
         raw = await get_or_none(self._cluster, paths.item(paths.config_maps(namespace), name))
-        return None if raw is None else {key: str(text)[:MOST_TEXT] for key, text in (raw.get("data") or {}).items()}
+        data: Raw = {} if raw is None else raw.get("data") or {}
+        shown = dict.fromkeys(islice(data, MOST_KEYS), "") | {key: str(data[key]) for key in keys if key in data}
+        return None if raw is None else {key: text[:MOST_TEXT] for key, text in shown.items()}
 
     async def reference(self, namespace: str, name: str) -> SavedReference | None:
         """The reference in a ConfigMap; None where there is none."""
