@@ -25,6 +25,7 @@ from precision_api.kinds.profile import ProfileSpec
 from precision_operator.cli import COMMANDS, app, command_first
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.examples import EXAMPLES
+from precision_operator.cli.operator_settings import BINDINGS
 from precision_operator.cli.output import OutputFormat, as_names, printed
 from precision_operator.cli.terminal import sentences
 from precision_operator.cluster import paths
@@ -255,7 +256,7 @@ def a_world(api: Api) -> None:
     for kind in (paths.pods, paths.jobs, paths.reports, paths.profiles):
         api.hold(kind("ml"))
         api.hold(kind("empty"))
-    api.hold(paths.collection("apps/v1", "deployments", "ml"))
+    api.hold(BINDINGS)
     head = f"apiVersion: {API_VERSION}\nkind: CapacityPlan\nmetadata: {{name: p}}\nspec: "
     for name, changes in (("plan", {}), ("late", {"deadlineDays": "0.01"})):
         (api.folder / f"{name}.yaml").write_text(head + json.dumps({"jobs": [job(**changes)], "whatIfs": []}))

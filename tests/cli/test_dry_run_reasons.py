@@ -14,6 +14,7 @@ import yaml
 from precision_api.facts import names
 from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.cli.commands.dry_run import DECISIONS, WOULD_START, plan_text
+from precision_operator.cli.operator_settings import BINDINGS
 from precision_operator.cli.output import WIDTH, OutputFormat
 from precision_operator.cluster import paths
 from precision_operator.core.observe.observed import Observed
@@ -224,13 +225,14 @@ def operated(api: Api, case: Refused) -> None:
     """A cluster with one idle node, and the operator set up as the case says."""
     marks = {"app.kubernetes.io/name": "precision-profiler", "app.kubernetes.io/component": "operator"}
     containers = [{"args": ["--watch-namespaces=ml", *case.arguments]}]
-    meta = {"name": "operator", "namespace": "precision-system", "labels": marks}
-    deployment = {"metadata": meta, "spec": {"template": {"spec": {"containers": containers}}}}
+    subject = {"name": "an-operator", "namespace": "precision-system"}
+    deployment = {"metadata": subject, "spec": {"template": {"spec": {"containers": containers}}}}
     api.profiles()
     for path in (paths.jobs("ml"), paths.pods("ml")):
         api.hold(path)
     api.hold(paths.NODES, node_object())
-    api.hold(paths.collection("apps/v1", "deployments", "precision-system"), deployment)
+    api.hold(BINDINGS, {"metadata": {"name": "b", "labels": marks}, "subjects": [subject]})
+    api.objects[paths.item(paths.collection("apps/v1", "deployments", "precision-system"), "an-operator")] = deployment
     classes = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
     api.objects |= {paths.item(classes, case.priority_class): {}, **case.objects}
 

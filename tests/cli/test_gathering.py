@@ -14,7 +14,7 @@ from precision_api.kinds.report import Quarantine
 from precision_operator.cli.commands.rerun import RerunMark, RerunTargets, chosen, patch
 from precision_operator.cli.connection_options import explained
 from precision_operator.cli.gathering import Seen, gathered, gathered_fleet
-from precision_operator.cli.operator_settings import UNKNOWN_SETTINGS, settings_told_by
+from precision_operator.cli.operator_settings import BINDINGS, UNKNOWN_IMAGE, UNKNOWN_SETTINGS, settings_told_by
 from precision_operator.cli.terminal import CLUSTER, NO_CRDS, NO_RIGHT, Code
 from precision_operator.cluster import ApiError, ConnectionProblem, paths
 from precision_operator.cluster.server_time import ServerTime
@@ -43,7 +43,14 @@ def deployment(*args: str, watch: str = "ml", name: str = "precision-profiler-op
 def operated(*args: str) -> tuple[tuple[str, dict[str, Any]], ...]:
     """What an installed chart leaves to be seen: the operator's Deployment, and the PriorityClass of its agents."""
     chosen = {"metadata": {"name": DEFAULT_PRIORITY_CLASS}}
-    return (DEPLOYMENTS, deployment(IMAGE, ALLOWED, *args)), (PRIORITY_CLASSES, chosen)
+    return *installed(deployment(IMAGE, ALLOWED, *args)), (PRIORITY_CLASSES, chosen)
+
+
+def installed(operator: dict[str, Any]) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """An operator's Deployment, and the binding that names it."""
+    subject = {key: operator["metadata"][key] for key in ("name", "namespace")}
+    binding = {"metadata": {"name": subject["name"], "labels": ROLE}, "subjects": [subject]}
+    return (DEPLOYMENTS, operator), (BINDINGS, binding)
 
 
 def cluster(*objects: tuple[str, dict[str, Any]]) -> FakeCluster:
@@ -103,7 +110,7 @@ async def test_why_reads_one_node_and_its_reports_and_of_others_what_jobs_and_st
     job["metadata"]["annotations"][names.ANNOTATION_PLACE] = '{"#gpus":"8","#watts":"5600","rack":"r1"}'
     there = cluster(*operated(), (paths.jobs("ml"), job), (paths.reports("ml"), measured("a")))
     seen = await look(there)
-    assert len(there.requests) == len(set(there.requests)) == 9
+    assert len(there.requests) == len(set(there.requests)) == 10
     fields = [path.partition("&")[2] for method, path in there.requests if method == "LIST" and "=a" in path]
     assert sorted(fields)[:2] == ["metadata.name=a", "spec.driver=gpu.nvidia.com,spec.nodeName=a"]
     (place,) = (raw["metadata"] for uid, raw in seen.observed.nodes.items() if uid == "uid-b")
@@ -117,14 +124,20 @@ async def test_why_reads_one_node_and_its_reports_and_of_others_what_jobs_and_st
 
 async def test_the_operators_settings_are_of_the_deployment_that_may_be_seen() -> None:
     arguments = ("--allowed-images=elsewhere/", "--priority-class=low")
-    there = cluster((DEPLOYMENTS, deployment(IMAGE, *arguments)), (PRIORITY_CLASSES, {"metadata": {"name": "low"}}))
+    there = cluster(*installed(deployment(IMAGE, *arguments)), (PRIORITY_CLASSES, {"metadata": {"name": "low"}}))
     seen = await look(there)
     (found,) = why(seen.plan, seen.observed, "a")
     assert found.reason == "ProfileNotAccepted"
     assert "matches none of the allowed prefixes (elsewhere/)" in found.message
-    there = cluster((paths.collection("apps/v1", "deployments", "ml"), deployment(IMAGE, ALLOWED)), operated()[1])
-    there.fail("LIST", "deployments", FORBIDDEN)
-    assert (await look(there)).observed.settings.agent_image == IMAGE.partition("=")[2]
+    own = deployment("--agent-image=evil", "--stop=End", "--stop-message=call us")
+    own["metadata"]["namespace"] = "ml"
+    for verb, part in (("GET", "deployments"), ("LIST", "clusterrolebindings")):
+        there = cluster((paths.collection("apps/v1", "deployments", "ml"), own), *operated())
+        assert (await look(there)).observed.settings.agent_image == IMAGE.partition("=")[2]
+        there.fail(verb, part, FORBIDDEN)
+        seen = await look(there)
+        assert (seen.observed.settings.agent_image, seen.observed.stop) == (UNKNOWN_IMAGE, None)
+        assert "since its Deployment is not to be seen" in seen.notes[0]
 
 
 async def test_profiles_of_namespaces_that_the_operator_does_not_watch_bind_nobody() -> None:
@@ -144,13 +157,14 @@ async def test_rows_of_peers_that_a_status_leaves_out_are_a_note() -> None:
 
 
 async def test_another_operator_elsewhere_spoils_nothing() -> None:
-    second = deployment(IMAGE, "--allowed-images=registry.example/", watch="far", name="second")
-    seen = await look(cluster(FAR, *operated(), (DEPLOYMENTS, second)))
+    second = deployment(IMAGE, "--allowed-images=registry.example/", watch="far", name="second-operator")
+    seen = await look(cluster(FAR, *operated(), *installed(second)))
     assert seen.notes == ("profiles of far are left out: another operator serves them (ask with -n)",)
-    newer = deployment('--agent-defaults={"newer":1}', watch="far", name="newer")
-    seen = await look(cluster(*operated(), (DEPLOYMENTS, newer)))
-    assert (seen.notes, seen.observed.settings.agent_image) == ((), IMAGE.partition("=")[2])
-    note = (await look(cluster((DEPLOYMENTS, deployment('--agent-defaults={"newer":1}'))))).notes[0]
+    for odd in ('--agent-defaults={"newer":1}', "--disruption-backoff-seconds=1e300"):
+        newer = deployment(odd, watch="far", name="newer-operator")
+        seen = await look(cluster(*operated(), *installed(newer)))
+        assert (seen.notes, seen.observed.settings.agent_image) == ((), IMAGE.partition("=")[2])
+    note = (await look(cluster(*installed(deployment('--agent-defaults={"newer":1}'))))).notes[0]
     assert "since its Deployment is of another version than this plugin: argument --agent-defaults" in note
 
 
@@ -183,7 +197,8 @@ async def test_what_may_not_be_looked_at_beside_profiles_counts_as_there() -> No
 async def test_another_error_than_a_missing_right_is_no_answer() -> None:
     for part in ("priorityclasses", "resourceslices", "deployments", "jobs"):
         there = cluster(*operated())
-        there.fail("GET" if part == "priorityclasses" else "LIST", part, ApiError(500, "InternalError", "etcd is ill"))
+        verb = "GET" if part in ("priorityclasses", "deployments") else "LIST"
+        there.fail(verb, part, ApiError(500, "InternalError", "etcd is ill"))
         with pytest.raises(ApiError, match="etcd is ill"):
             await look(there)
 

@@ -12,6 +12,7 @@ import yaml
 from precision_operator.cli.columns import keys
 from precision_operator.cli.commands.fleet import COLUMNS, rows
 from precision_operator.cli.connection_options import ask_cluster
+from precision_operator.cli.operator_settings import BINDINGS
 from precision_operator.cli.options import Reach
 from precision_operator.cli.output import as_columns
 from precision_operator.cli.results import figures_view, reading_of
@@ -44,7 +45,7 @@ def measured(node: str, rate: float = 150_000, **changes: Any) -> dict[str, Any]
 def hold_cluster(api: Api, *nodes: str | dict[str, Any]) -> None:
     """These nodes, and nothing that runs on them."""
     api.hold(paths.NODES, *(node_object(name=node) if isinstance(node, str) else node for node in nodes))
-    for path in (paths.pods("ml"), paths.jobs("ml"), paths.collection("apps/v1", "deployments", "ml")):
+    for path in (paths.pods("ml"), paths.jobs("ml"), BINDINGS):
         api.hold(path)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from precision_operator.cli.commands.support_bundle import REMOVED, Bundle, without_secrets
+from precision_operator.cli.operator_settings import BINDINGS
 from precision_operator.cluster import ApiError, paths
 from precision_operator.cluster.errors import TIMEOUT
 from tests.cli.api import Api
@@ -16,7 +17,6 @@ from tests.support.report_objects import profile_object, report_object
 
 OPERATOR = {"app.kubernetes.io/name": "precision-profiler", "app.kubernetes.io/component": "operator"}
 APPS, PROGRAM = "apps/v1", "precision-profiler-operator"
-BINDINGS = paths.collection("rbac.authorization.k8s.io/v1", "clusterrolebindings")
 AGENT = {"app.kubernetes.io/name": "precision-agent"}
 POD = "precision-profiler-operator-7d4b9"
 PLANTED = {

@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
+from precision_api.facts.names import DEFAULT_PRIORITY_CLASS, LABEL_APP
 from precision_operator.cli.connection_options import or_if_forbidden
-from precision_operator.cluster import Cluster, paths
+from precision_operator.cluster import Cluster, get_or_none, paths
 from precision_operator.core.observe.observed import ProfileView, Raw, Settings
 from precision_operator.shell.settings import Configured, configured_in
 
-OPERATOR = "app.kubernetes.io/name=precision-profiler,app.kubernetes.io/component=operator"
+OURS = f"{LABEL_APP}=precision-profiler"
+"""Label of what a chart's release consists of. Tenants may use it in their namespaces, but make no bindings."""
+BINDINGS = paths.collection("rbac.authorization.k8s.io/v1", "clusterrolebindings")
 UNKNOWN_IMAGE = "the-operators-own"
 UNKNOWN_SETTINGS = (
     "which agent image is the operator's own, which it allows, and what it gives agents by default is not judged"
@@ -28,10 +30,10 @@ async def configured(cluster: Cluster, namespace: str, notes: list[str]) -> Oper
     """How operators are configured by their Deployments; None: it can't be told. Those of other versions are noted."""
     operators: list[Configured] = []
     problems: list[str] = []
-    for deployment in await _deployments(cluster, namespace):
+    for deployment in await _deployments(cluster):
         try:
             operators.append(configured_in(deployment))
-        except ValueError as error:
+        except Exception as error:
             problems.append(f"since its Deployment is of another version than this plugin: {error}")
     if not operators:
         notes.append(f"{UNKNOWN_SETTINGS}, {(problems or ['since its Deployment is not to be seen'])[0]}")
@@ -44,13 +46,19 @@ async def configured(cluster: Cluster, namespace: str, notes: list[str]) -> Oper
     return Operators(serving or operators[0], watched)
 
 
-async def _deployments(cluster: Cluster, namespace: str) -> Sequence[Raw]:
-    """Those of operators: of all namespaces, or of `namespace` alone where the user may not see the others."""
-    for place in (None, namespace):
-        listed = cluster.list_all(paths.collection("apps/v1", "deployments", place), OPERATOR)
-        if (found := await or_if_forbidden(listed, None)) is not None:
-            return list(found[0])
-    return []
+async def _deployments(cluster: Cluster) -> Sequence[Raw]:
+    """Those of operators that bindings of the chart name, where the user may see both: anybody may make others."""
+    programs, _ = await or_if_forbidden(cluster.list_trimmed(BINDINGS, operator_of, OURS), ([], ""))
+    wanted = [paths.item(paths.collection("apps/v1", "deployments", place), name) for place, name in programs]
+    there = [await or_if_forbidden(get_or_none(cluster, path), None) for path in dict.fromkeys(wanted)]
+    return [raw for raw in there if raw is not None]
+
+
+def operator_of(raw: Raw) -> tuple[str, str] | None:
+    """Namespace and name of the operator that a release's binding names; None where it names none."""
+    subject: Raw = next(iter(raw.get("subjects") or ()), {})
+    name = str(subject.get("name"))
+    return (str(subject.get("namespace")), name) if name.endswith("-operator") else None
 
 
 def served_places(

@@ -21,6 +21,7 @@ from precision_api.facts import names
 from precision_api.facts.names import GROUP
 from precision_operator.cli import plugin_version
 from precision_operator.cli.connection_options import ask_cluster
+from precision_operator.cli.operator_settings import BINDINGS, OURS, operator_of
 from precision_operator.cli.options import AllNamespaces, Namespace, Reach, asks_cluster, place_of
 from precision_operator.cli.terminal import fail, note, say
 from precision_operator.cluster import ApiError, Cluster, paths
@@ -28,9 +29,6 @@ from precision_operator.core.observe.observed import Raw
 
 FOLDER = "precision-support-bundle"
 LOG_LINES = 5_000
-OURS = f"{names.LABEL_APP}=precision-profiler"
-"""Label of what a chart's release consists of. Tenants may use it in their namespaces, but make no bindings."""
-_BINDINGS = paths.collection("rbac.authorization.k8s.io/v1", "clusterrolebindings")
 _EVENT_KINDS = ("PrecisionProfile", "NodePrecisionReport", "CapacityPlan")
 _CRDS = paths.collection("apiextensions.k8s.io/v1", "customresourcedefinitions")
 README = """\
@@ -160,7 +158,7 @@ async def _pods_of_release(cluster: Cluster, bundle: Bundle, place: str | None) 
     The release is in `place`, else where ClusterRoleBindings of the chart say; where these can't be read, in `place`.
     """
     programs: list[tuple[str, str]]
-    programs = await bundle.take("releases.json", cluster.list_views(_BINDINGS, _operator_of, OURS)) or []
+    programs = await bundle.take("releases.json", cluster.list_views(BINDINGS, operator_of, OURS)) or []
     bound = {namespace for namespace, _ in programs}
     namespaces = sorted(bound) if bound and place not in bound else [place] if place else []
     programs += [(namespace, name.removesuffix("-operator") + "-exporter") for namespace, name in programs]
@@ -186,13 +184,6 @@ async def _pods_of_release(cluster: Cluster, bundle: Bundle, place: str | None) 
             f"logs and metrics are of what calls itself the operator in {where}: no binding was read"
         )
     return owned
-
-
-def _operator_of(raw: Raw) -> tuple[str, str] | None:
-    """Namespace and name of a release's operator; None where none is bound."""
-    subject: Raw = next(iter(raw.get("subjects") or ()), {})
-    name = str(subject.get("name"))
-    return (str(subject.get("namespace")), name) if name.endswith("-operator") else None
 
 
 def _is_owned(uids: frozenset[str], raw: Raw) -> bool:
