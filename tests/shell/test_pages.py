@@ -12,6 +12,7 @@ from precision_api.acceptance.reference import read_reference
 from precision_api.exchange.wire import _parsed, read_message
 from precision_api.facts.names import (
     AGENT_APP,
+    AGENT_CONTAINER,
     ANNOTATION_BASIS,
     ANNOTATION_RERUN,
     LABEL_APP,
@@ -31,7 +32,7 @@ from precision_operator.exporter.store import Store
 from precision_operator.exporter.watch import Watching, targets
 from precision_operator.handlers import targets as watched
 from precision_operator.report.detail import of_text
-from precision_operator.shell.observing.cache import TRIM, Cache, ObjectKind
+from precision_operator.shell.observing.cache import MOST_MARK, TRIM, Cache, ObjectKind
 from precision_operator.shell.observing.gather import list_into
 from precision_operator.shell.observing.reader import MOST_CLAIMS, MOST_EVENTS, Reader, _asking
 from precision_operator.shell.observing.yields import Yields, _kept
@@ -205,6 +206,15 @@ def test_the_marks_that_are_read_are_kept_and_cut(kind: ObjectKind, mark: str) -
     assert kind == "reports" or kept["metadata"]["labels"][LABEL_PROFILE_UID] == "p"
     assert kept["metadata"]["ownerReferences"] == owners[:1]
     assert len(json.dumps(kept)) < 20_000
+
+
+def test_of_a_labelled_pod_the_agents_own_rows_are_kept_and_cut() -> None:
+    many = [{"name": f"c{n}", "type": str(n), "image": "x" * 60} for n in range(5_000)]
+    agent = {"name": AGENT_CONTAINER, "type": "PodScheduled", "state": {"waiting": {"message": "x" * SIZE}}}
+    rows = {key: [*many, agent] for key in ("conditions", "containerStatuses", "resourceClaimStatuses")}
+    kept = TRIM["pods"](large("pods", 0) | {"status": {"message": "x" * SIZE, **rows}})
+    assert [row["name"] for row in kept["status"]["containerStatuses"]] == [AGENT_CONTAINER]
+    assert len(json.dumps(kept)) < 4 * MOST_MARK
 
 
 def forget_peak() -> None:

@@ -10,13 +10,14 @@ from itertools import chain
 from typing import Any, Literal, get_args
 
 from precision_api.facts import names
-from precision_api.facts.names import ANNOTATION_RERUN, GPU_RESOURCE, KWOK_NODE, PROFILE_KIND
+from precision_api.facts.names import AGENT_CONTAINER, ANNOTATION_RERUN, GPU_RESOURCE, KWOK_NODE, PROFILE_KIND
 from precision_operator.cluster.object_store import ObjectStore, identity
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.kept_report import kept_report
 from precision_operator.core.observe.node_gate import CONDITION
 from precision_operator.core.observe.nodes import NOT_CERTIFIED, QUARANTINED
 from precision_operator.core.observe.observed import Raw, ReportView
+from precision_operator.core.observe.raw_object import entries, section
 from precision_operator.core.observe.views import asked_gpus, report_view
 
 _log = logging.getLogger(__name__)
@@ -33,6 +34,11 @@ MOST_GONE_PODS = 256
 """Of one namespace."""
 MARKS = [value for name, value in vars(names).items() if name.startswith(("LABEL_", "ANNOTATION_"))]
 MARKS += ["job-name", "batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"]
+POD_ROWS = (
+    ("conditions", "type", ("PodScheduled", "DisruptionTarget")),
+    ("containerStatuses", "name", (AGENT_CONTAINER,)),
+)
+ROW = ("name", "resourceClaimName", "imageID", "state", "type", "status", "reason", "message", "lastTransitionTime")
 MOST_MARK, MOST_POD_CLAIMS = 8_192, 64
 """What is read of Jobs and pods, of which tenants may write a megabyte; bounds of a value, and of a pod's claims."""
 
@@ -139,12 +145,14 @@ def _labels(raw: Raw) -> dict[str, Any]:
 
 
 def _interned(value: Any) -> Any:
-    """The same value, of whose short texts each is held once for the whole fleet: thousands of objects share them."""
+    """The same value, its long texts cut. Each short one is held once for the fleet: thousands of objects share it."""
     if isinstance(value, dict):
         return {sys.intern(key): _interned(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_interned(item) for item in value]
-    return sys.intern(value) if isinstance(value, str) and len(value) <= SHORT_TEXT else value
+    if not isinstance(value, str):
+        return value
+    return sys.intern(value) if len(value) <= SHORT_TEXT else value[:MOST_MARK]
 
 
 def _annotations(raw: Raw, *keys: str, part: str = "annotations") -> dict[str, Any]:
@@ -164,8 +172,7 @@ def _owner(raw: Raw, **fields: object) -> dict[str, Any]:
     """The first owner of which this holds, its texts cut."""
     rows = (raw.get("metadata") or {}).get("ownerReferences") or ()
     row: Raw = next((row for row in rows if fields.items() <= row.items()), {})
-    cut = {key: value[:MOST_MARK] if isinstance(value, str) else value for key, value in row.items()}
-    return {"ownerReferences": [cut]} if cut else {}
+    return {"ownerReferences": [_interned(row)]} if row else {}
 
 
 def _pick(raw: Raw, part: str, *keys: str) -> dict[str, Any]:
@@ -218,14 +225,17 @@ def _job(raw: Raw) -> dict[str, Any]:
 
 
 def _pod(raw: Raw) -> dict[str, Any]:
+    status, asked = section(raw, "status"), entries(section(raw, "spec"), "resourceClaims")[:MOST_POD_CLAIMS]
+    read = {
+        part: [{name: row[name] for name in ROW if name in row} for row in entries(status, part) if row.get(key) in of]
+        for part, key, of in (*POD_ROWS, ("resourceClaimStatuses", "name", {row.get("name") for row in asked}))
+    }
     return {
         "metadata": _marked(raw),
         "spec": _pick(raw, "spec", "nodeName", "priority")
-        | {"resourceClaims": ((raw.get("spec") or {}).get("resourceClaims") or [])[:MOST_POD_CLAIMS]}
+        | {"resourceClaims": asked}
         | {"containers": [{"resources": {"requests": {GPU_RESOURCE: str(asked_gpus(raw, (GPU_RESOURCE,)))}}}]},
-        "status": _pick(
-            raw, "status", "phase", "reason", "message", "conditions", "containerStatuses", "resourceClaimStatuses"
-        ),
+        "status": _interned(_pick(raw, "status", "phase", "reason", "message") | read),
     }
 
 
