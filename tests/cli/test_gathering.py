@@ -107,18 +107,22 @@ async def test_reading_changes_nothing_and_a_job_without_a_pod_asks_for_no_event
 
 async def test_why_reads_one_node_and_its_reports_and_of_others_what_jobs_and_statuses_tell() -> None:
     job = agent_of("uid-ml-nightly", "b")
-    job["metadata"]["annotations"][names.ANNOTATION_PLACE] = '{"#gpus":"8","#watts":"5600","rack":"r1"}'
-    there = cluster(*operated(), (paths.jobs("ml"), job), (paths.reports("ml"), measured("a")))
+    job["metadata"]["annotations"][names.ANNOTATION_WATTS] = "5600"
+    lies = [agent_of(owner, node, "team") for owner in ("unknown", "uid-ml-nightly") for node in ("b", "c")]
+    for number, lie in enumerate(lies):
+        lie["metadata"] |= {"name": str(number), "annotations": {names.ANNOTATION_WATTS: "99999"}}
+    hostile = [(paths.jobs("team"), lie) for lie in lies]
+    there = cluster(*operated(), (paths.jobs("ml"), job), *hostile, (paths.reports("ml"), measured("a")))
     seen = await look(there)
-    assert len(there.requests) == len(set(there.requests)) == 10
+    assert len(there.requests) == len(set(there.requests)) == 11
     fields = [path.partition("&")[2] for method, path in there.requests if method == "LIST" and "=a" in path]
     assert sorted(fields)[:2] == ["metadata.name=a", "spec.driver=gpu.nvidia.com,spec.nodeName=a"]
     (place,) = (raw["metadata"] for uid, raw in seen.observed.nodes.items() if uid == "uid-b")
-    assert (place["labels"], seen.observed.watts) == ({"rack": "r1"}, {"uid-b": 5600})
+    assert (place["labels"], seen.observed.watts) == (node_object()["metadata"]["labels"], {("ml", "uid-b"): 5600})
     whole = (await gathered(there, None, "a", True)).observed  # type: ignore[arg-type]
     # As the operator, which believes no annotation.
     assert (len(whole.nodes), whole.watts, whole.profile_statuses) == (2, {}, {})
-    job["metadata"]["annotations"][names.ANNOTATION_PLACE] = "[" * 5_000
+    job["metadata"]["annotations"][names.ANNOTATION_WATTS] = "[" * 5_000
     assert (await look(cluster((paths.jobs("ml"), job)))).observed.watts == {}
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from precision_api.facts import names
 from precision_api.kinds.profile import NodeCounts
 from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.columns import as_row
@@ -16,7 +15,6 @@ from precision_operator.core.admission.budget_view import BudgetView
 from precision_operator.core.admission.turns import _limit
 from precision_operator.core.attempts.node_state import AcceptedPlan
 from precision_operator.core.observe.observed import Observed
-from precision_operator.core.observe.views import place_view
 from precision_operator.core.plan import plan
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.status.node_readings import peers_of_all
@@ -38,14 +36,14 @@ def part(seen: Observed) -> Observed:
     told = {each.profile.uid: profile_status(each, seen.now, len(seen.nodes), peers) for each in decided.profiles}
     here = {uid: raw for uid, raw in seen.nodes.items() if raw["metadata"]["name"] == "n1"}
     watts, owners = {}, {each.profile.uid: each for each in decided.profiles if isinstance(each, AcceptedPlan)}
-    limits = partial(_limit, seen.filed.values(), {})
+    limits = partial(_limit, seen.filed.values(), {}, "ml")
     for of in seen.jobs:
         if (owner := owners.get(of.profile_uid)) is not None and of.node_uid in owner.nodes.keys() - here.keys():
             facts = owner.nodes[of.node_uid]
             view = BudgetView([], owner.nodes, seen, owner.profile, limits, frozenset(), NodeCounts(), {})
-            notes = {names.ANNOTATION_NODE: of.node_name, names.ANNOTATION_PLACE: view.place(facts)}
-            meta = {"labels": {names.LABEL_NODE_UID: of.node_uid}, "annotations": notes}
-            here[of.node_uid], watts[of.node_uid] = place_view({"metadata": meta})
+            there = seen.nodes[of.node_uid]
+            here[of.node_uid] = there | {"metadata": there["metadata"] | {"deletionTimestamp": "now"}}
+            watts[of.namespace, of.node_uid] = view.watts(facts)[0]
     reports = tuple(report for report in seen.reports if report.node_name == "n1")
     return replace(seen, nodes=here, reports=reports, profile_statuses=told, watts=watts)
 

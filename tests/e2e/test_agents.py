@@ -32,7 +32,7 @@ def plain(item: Object, profile: Profile) -> str:
     node = item["metadata"]["labels"][names.LABEL_NODE_UID]
     text = text.replace(profile.uid, "<profile uid>").replace(node, "<node uid>")
     text = re.sub(rf'("{names.ANNOTATION_BOOT}": )"[0-9a-f-]+"', r'\1"<boot id>"', text)
-    text = re.sub(rf'("{names.ANNOTATION_PLACE}": )".*"', r'\1"<by all profiles of the namespace>"', text)
+    text = re.sub(rf'("{names.ANNOTATION_WATTS}": )".*"', r'\1"<by all profiles of the namespace>"', text)
     text = text.replace(f'"{item["metadata"].get("uid")}"', '"<job uid>"')
     text = re.sub(r"\bs[0-9]+(-[0-9]{2})?\b", lambda found: "<node>" if found[1] else "<profile>", text)
     return re.sub(r"\bpp-[0-9a-f]{16}(-[a-z0-9]{5})?", "<job>", text)

@@ -4,7 +4,8 @@ What a user may not read is left out and said so, where an answer is possible wi
 that stands in a file is put in among those that are there: it is planned for beside them, as the operator would.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -12,7 +13,7 @@ from typing import TypeVar
 from precision_operator.cli.connection_options import or_if_forbidden
 from precision_operator.cli.operator_settings import configured, served_places, settings_told_by, without_agent_change
 from precision_operator.cli.results import status_of
-from precision_operator.cluster import ApiError, Cluster
+from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
 from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.observe.clock import time_or_none
 from precision_operator.core.observe.observed import (
@@ -25,7 +26,7 @@ from precision_operator.core.observe.observed import (
     ReportView,
 )
 from precision_operator.core.observe.stop import Stop, stop_told_by, strictest
-from precision_operator.core.observe.views import job_view, place_view, profile_view, with_operator_defaults
+from precision_operator.core.observe.views import job_view, profile_view, with_operator_defaults
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS
 from precision_operator.shell.observing.cache import OF_CLUSTER, Cache, ObjectKind
@@ -125,11 +126,10 @@ async def _world(
     statuses = {p.uid: status_of(p) for p in profiles} if node is not None else {}
     left_out = sum(status.peers_left_out for status in statuses.values())
     notes += [f"peers by {left_out} keys are not known, which statuses leave out; --plan reads all"] if left_out else []
-    jobs = lists.cache.all("jobs").values() if node is not None else ()
-    places = [place_view(raw) for raw in jobs if job_view(raw) is not None]
-    for stub, _ in places:
-        if stub["metadata"]["uid"] not in lists.cache.all("nodes"):
-            lists.cache.put("nodes", stub)
+    homes = {p.uid: p.namespace for p in there}
+    jobs = [job for raw in lists.cache.all("jobs").values() if (job := job_view(raw)) is not None and node is not None]
+    jobs = [job for job in jobs if homes.get(job.profile_uid) == job.namespace]
+    await lists.take_nodes({job.node_name for job in jobs} - {node})
     settings = replace(settings, show_other_namespaces=True)  # what the user may list, the user may read
     gatherer = Gatherer(cluster, lists.cache, settings, (), reader, patience=None, clock=cluster.server_time.now)
     # A profile whose ConfigMap may not be read is known by its name alone.
@@ -143,7 +143,7 @@ async def _world(
         stop=strictest(settings.stop, *map(stop_told, profiles)),
         refusals=refused,
         profile_statuses=statuses,
-        watts={stub["metadata"]["uid"]: watts for stub, watts in places if watts},
+        watts={(job.namespace, job.node_uid): job.watts for job in jobs if job.watts},
         jobs=_within(seen.jobs, only),
         pods=_within(seen.pods, only),
         reports=_within(seen.reports, only),
@@ -183,6 +183,14 @@ class _Lists:
                 f"only {kind} of namespace {self.namespace} are known, since you may not list those of others"
             )
             self.everywhere = kind != "profiles"  # who may not list these elsewhere gets answers for his own alone
+
+    async def take_nodes(self, names: Set[str]) -> None:
+        """Nodes with agents, as such that get none, into the cache. Raises ApiError."""
+        read = (get_or_none(self.cluster, paths.item(paths.NODES, name)) for name in sorted(names)[:LOOKS_PER_ANSWER])
+        for raw in filter(None, await asyncio.gather(*read)):
+            self.cache.put("nodes", raw | {"metadata": raw["metadata"] | {"deletionTimestamp": "now"}})
+        if len(names) > LOOKS_PER_ANSWER:
+            self.notes.append(f"what agents on more than {LOOKS_PER_ANSWER} nodes may draw is not known")
 
 
 class _PermittedReader(Reader):

@@ -7,13 +7,12 @@ from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
-from precision_api.exchange.request import canonical
-from precision_api.facts.names import DEFAULT_POOL_LABEL, LABEL_WATTS_PER_GPU, PLACE_GPUS, PLACE_WATTS
+from precision_api.facts.names import LABEL_WATTS_PER_GPU
 from precision_api.facts.products import PARTS, Part, ProductClass, part, part_of_class
 from precision_api.kinds.profile import NodeCounts, Rollout
 from precision_api.kinds.report import ReportAttempt
 from precision_operator.core.observe.configuration import FleetLimits
-from precision_operator.core.observe.gpu_labels import INSTANCE_TYPE, whole_number
+from precision_operator.core.observe.gpu_labels import whole_number
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, ProfileView, RefusedCreation
 from precision_operator.core.reasons import Said
@@ -187,17 +186,6 @@ class BudgetView(Agents):
         if product is None:
             return facts.gpus * MOST_WATTS, f"the most of any known GPU: {facts.gpu} is none, and not yet measured"
         return facts.gpus * product.power_limit_watts, f"{product.name} default, not yet measured"
-
-    def place(self, facts: NodeFacts) -> str:
-        """What limits count a node by, for its Job: of its labels those that they and the namespace's targets name."""
-        fleet, profiles = self.observed.settings.fleet_limits, self.observed.profiles
-        keys = {fleet.pool_label, LABEL_WATTS_PER_GPU, INSTANCE_TYPE, *(row.key for row in fleet.per_topology)}
-        for spec in (p.spec for p in profiles if p.spec is not None and p.namespace == self.profile.namespace):
-            keys |= {spec.pool_label, *spec.target.node_selector, *(row.key for row in spec.target.match_expressions)}
-            keys |= {row.key for row in spec.rollout.per_topology}
-        labels = {key: facts.labels[key] for key in keys & facts.labels.keys()}
-        labels |= {DEFAULT_POOL_LABEL: facts.product_name} if facts.product_name else {}
-        return canonical(labels | {PLACE_GPUS: str(facts.gpus), PLACE_WATTS: str(self.watts(facts)[0])})
 
     def group(self, by: Group, agent: Agent) -> Hashable:
         """As of any agents; `SEEN` are its own, wherever they are, and those of others on its nodes."""

@@ -8,7 +8,7 @@ from functools import cache, partial
 from itertools import islice
 from typing import Any
 
-from precision_api.facts.names import ANNOTATION_PLACE, grouped
+from precision_api.facts.names import ANNOTATION_WATTS, grouped
 from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView
 from precision_operator.core.admission.limits import (
     PROFILE_CHECKS,
@@ -81,7 +81,7 @@ class _InFlight:
                 observed=seen,
                 profile=draft.profile,
                 live=self.live.setdefault(namespace, []),
-                limits=self.watts.get(namespace, seen.watts.get),
+                limits=self.watts.get(namespace, partial(_limit, (), seen.watts, namespace)),
                 nodes=draft.nodes,
                 matched=draft.node_states.by_uid.keys(),
                 tally=(status and status.nodes) or draft.node_states.tally,
@@ -258,7 +258,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
         taken={(item.namespace, item.node_name): owners.get(item.profile_uid, LOST) for item in reversed(agents)},
         others=Others(observed, live, owners, {draft.profile.namespace for draft in active}),
         starts=starts,
-        watts={namespace: cache(partial(_limit, there, observed.watts)) for namespace, there in filed.items()},
+        watts={of: cache(partial(_limit, there, observed.watts, of)) for of, there in filed.items()},
         newest=newest,
         limited=grouped((d.profile.namespace, d) for d in active if has_physical_limits(d.profile.spec.rollout)),
         agents=Counter((agent.namespace, uid) for agent in live.values() for uid in (agent.profile_uid, "")),
@@ -309,11 +309,11 @@ def _job_uid(item: JobView | PodView) -> str:
     return item.uid if isinstance(item, JobView) else item.job_uid
 
 
-def _limit(filed: Iterable[Filed], stated: Mapping[str, int], node: str) -> int | None:
+def _limit(filed: Iterable[Filed], stated: Mapping[tuple[str, str], int], namespace: str, node: str) -> int | None:
     """Enforced watts of a node's GPUs, as the newest of these reports tells them, else as they are `stated`."""
     rows = [report.reported_limit for there in filed if (report := there.get(node)) is not None]
     newest = max(filter(None, rows), key=lambda row: row[0], default=None)
-    return (newest and newest[1]) or stated.get(node)
+    return (newest and newest[1]) or stated.get((namespace, node))
 
 
 def _comes_last(draft: AcceptedPlan, place: int, in_flight: _InFlight) -> bool:
@@ -380,7 +380,7 @@ def _admit_candidate(
     starting = said("AgentStarting", attempt=document.attempt, why="its Job is being created")
     names = (profile.namespace, profile.name, profile.uid, facts.name, facts.uid)
     job = manifest.job(draft.asked, facts, run, document, settings)
-    job["metadata"]["annotations"][ANNOTATION_PLACE] = in_flight.view(draft).place(facts)
+    job["metadata"]["annotations"][ANNOTATION_WATTS] = str(in_flight.view(draft).watts(facts)[0])
     start = Start(
         profile=profile,
         facts=facts,

@@ -169,6 +169,8 @@ class JobView:
     giving_up_since: datetime | None = None
     """When Kubernetes gave it up: it stays unfinished (FailureTarget) until its pod is gone."""
     deadline_seconds: int | None = None
+    watts: int = 0
+    """What its node may draw, as it tells; 0: unknown."""
     """The agent ends itself this long after it has started; None: made by an operator that did not tell."""
     deleting: bool = False
     creation_problem: str = ""
@@ -497,8 +499,8 @@ class Observed:
     """Node by UID of the Jobs that this leader has created, or found when it began: a memory, nothing that they say."""
     profile_statuses: Mapping[str, ProfileStatus] = field(default_factory=dict)
     """Where one node and its reports were read alone, statuses by profile UID: what is said of others is from there."""
-    watts: Mapping[str, int] = field(default_factory=dict)
-    """What nodes with Jobs may draw then, by UID, as the Jobs tell."""
+    watts: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """What nodes with Jobs may draw then, by namespace and UID, as the Jobs tell their own namespace."""
 
     book: Book = field(default_factory=Book, compare=False, repr=False)
     """What was worked out of what was seen before, and what is worked out of this."""

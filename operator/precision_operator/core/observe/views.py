@@ -27,7 +27,7 @@ from precision_operator.core.observe.raw_object import condition_of, entries, se
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
-_BASIS_PARTS, _PLACE_PARTS, _LENGTH = 9, 512, 253
+_BASIS_PARTS, _LENGTH = 9, 253
 """Parts of a basis that a report holds, of a place, and characters of each."""
 
 
@@ -98,6 +98,7 @@ def job_view(raw: observed.Raw) -> observed.JobView | None:
         workload=str(notes.get(names.ANNOTATION_WORKLOAD, "")),
         driver=str(notes.get(names.ANNOTATION_DRIVER, "")),
         boot=str(notes.get(names.ANNOTATION_BOOT, "")),
+        watts=_number(notes.get(names.ANNOTATION_WATTS)) or 0,
         basis=_texts(notes.get(names.ANNOTATION_BASIS), _BASIS_PARTS),
         # Let go, but its controller has not told so: its pod can't be waited for yet.
         suspended=section(raw, "spec").get("suspend") is True or suspended.get("status") == "True",
@@ -108,20 +109,9 @@ def job_view(raw: observed.Raw) -> observed.JobView | None:
         failure_reason=str(end.get("reason", "")) if end.get("type") == "Failed" else "",
         failure_message=str(end.get("message", "")) if end.get("type") == "Failed" else "",
         giving_up_since=turned(condition_of(status, "FailureTarget"), "True"),
-        deadline_seconds=_seconds(notes.get(names.ANNOTATION_DEADLINE)),
+        deadline_seconds=_number(notes.get(names.ANNOTATION_DEADLINE)),
         deleting=bool(meta.get("deletionTimestamp")),
     )
-
-
-def place_view(job: observed.Raw) -> tuple[observed.Raw, int]:
-    """A Job's node, as far as the Job says, as one that gets no agent; and the watts that it may draw, 0: unknown."""
-    meta = section(job, "metadata")
-    notes = section(meta, "annotations")
-    labels = dict(_texts(notes.get(names.ANNOTATION_PLACE), _PLACE_PARTS))
-    gpus, watts = labels.pop(names.PLACE_GPUS, "0"), _seconds(labels.pop(names.PLACE_WATTS, None))
-    node = {"name": notes.get(names.ANNOTATION_NODE), "uid": section(meta, "labels").get(names.LABEL_NODE_UID)}
-    node |= {"labels": labels, "deletionTimestamp": meta.get("creationTimestamp") or "now"}
-    return {"metadata": node, "status": {"allocatable": {names.GPU_RESOURCE: gpus}}}, watts or 0
 
 
 def marked(raw: observed.Raw, job: observed.Raw) -> observed.Raw:
@@ -131,7 +121,7 @@ def marked(raw: observed.Raw, job: observed.Raw) -> observed.Raw:
     return {**raw, "metadata": {**meta, "labels": labels}} if job else raw
 
 
-def _seconds(text: object) -> int | None:
+def _number(text: object) -> int | None:
     return int(str(text)) if str(text).isascii() and str(text).isdigit() and len(str(text)) < 7 else None
 
 
