@@ -111,7 +111,8 @@ async def test_why_reads_one_node_and_its_reports_and_of_others_what_jobs_and_st
     lies = [agent_of(owner, node, "team") for owner in ("unknown", "uid-ml-nightly") for node in ("b", "c")]
     for number, lie in enumerate(lies):
         lie["metadata"] |= {"name": str(number), "annotations": {names.ANNOTATION_WATTS: "99999"}}
-    hostile = [(paths.jobs("team"), lie) for lie in lies]
+    odd = agent_of("uid-ml-nightly", "..")
+    hostile = [(paths.jobs("ml"), odd), *((paths.jobs("team"), lie) for lie in lies)]
     there = cluster(*operated(), (paths.jobs("ml"), job), *hostile, (paths.reports("ml"), measured("a")))
     seen = await look(there)
     assert len(there.requests) == len(set(there.requests)) == 11

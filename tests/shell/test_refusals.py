@@ -105,7 +105,7 @@ async def test_events_and_references_that_are_slow_to_read_hold_up_no_pass_and_a
         await done.wait()
         return namespace
 
-    beside, keys = _Beside[str]("Events", 3.0, woken.set), {("ml", "")}
+    beside, keys = _Beside[str]("Events", 3.0, woken.set, 0.1), {("ml", "")}
     assert await beside.each(keys, slow, missing) == {}
     done.set()
     await woken.wait()

@@ -5,6 +5,7 @@ that stands in a file is put in among those that are there: it is planned for be
 """
 
 import asyncio
+import re
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -39,6 +40,7 @@ LOOKS_PER_ANSWER = 256
 """How many nodes are looked at for one answer: a bound, for a fleet that is busy throughout."""
 NOT_APPLIED = "not-applied-yet"
 """UID of a profile that stands in a file only: what is written there may be the UID of another one."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}", re.ASCII)
 _KINDS: tuple[ObjectKind, ...] = ("nodes", "slices", "jobs", "pods", "reports")
 """What is listed once it is clear which profiles count."""
 
@@ -129,7 +131,7 @@ async def _world(
     homes = {p.uid: p.namespace for p in there}
     jobs = [job for raw in lists.cache.all("jobs").values() if (job := job_view(raw)) is not None and node is not None]
     jobs = [job for job in jobs if homes.get(job.profile_uid) == job.namespace]
-    await lists.take_nodes({job.node_name for job in jobs} - {node})
+    await lists.take_nodes({job.node_name for job in jobs if _NAME.fullmatch(job.node_name)} - {node})
     settings = replace(settings, show_other_namespaces=True)  # what the user may list, the user may read
     gatherer = Gatherer(cluster, lists.cache, settings, (), reader, patience=None, clock=cluster.server_time.now)
     # A profile whose ConfigMap may not be read is known by its name alone.

@@ -158,8 +158,8 @@ TENANT: tuple[Control, ...] = (
         (
             ADMISSION,
             "the namespace of the reports that power limits go by",
-            "cache(partial(_limit, there, observed.watts))",
-            "cache(partial(_limit, sum(filed.values(), []), observed.watts))",
+            "partial(_limit, there, observed.watts, of)",
+            "partial(_limit, sum(filed.values(), []), observed.watts, of)",
             f"{_TENANTS}test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another",
         ),
     ),

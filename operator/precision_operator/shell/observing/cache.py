@@ -34,11 +34,8 @@ MOST_GONE_PODS = 256
 """Of one namespace."""
 MARKS = [value for name, value in vars(names).items() if name.startswith(("LABEL_", "ANNOTATION_"))]
 MARKS += ["job-name", "batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"]
-POD_ROWS = (
-    ("conditions", "type", ("PodScheduled", "DisruptionTarget")),
-    ("containerStatuses", "name", (AGENT_CONTAINER,)),
-)
-ROW = ("name", "resourceClaimName", "imageID", "state", "type", "status", "reason", "message", "lastTransitionTime")
+ROWS = (("conditions", "type", ("PodScheduled", "DisruptionTarget")), ("containerStatuses", "name", (AGENT_CONTAINER,)))
+FIELDS = ("name", "resourceClaimName", "imageID", "state", "type", "status", "reason", "message", "lastTransitionTime")
 MOST_MARK, MOST_POD_CLAIMS = 8_192, 64
 """What is read of Jobs and pods, of which tenants may write a megabyte; bounds of a value, and of a pod's claims."""
 
@@ -227,8 +224,8 @@ def _job(raw: Raw) -> dict[str, Any]:
 def _pod(raw: Raw) -> dict[str, Any]:
     status, asked = section(raw, "status"), entries(section(raw, "spec"), "resourceClaims")[:MOST_POD_CLAIMS]
     read = {
-        part: [{name: row[name] for name in ROW if name in row} for row in entries(status, part) if row.get(key) in of]
-        for part, key, of in (*POD_ROWS, ("resourceClaimStatuses", "name", {row.get("name") for row in asked}))
+        part: [{name: row[name] for name in FIELDS if name in row} for row in entries(status, part) if row.get(key) in of]
+        for part, key, of in (*ROWS, ("resourceClaimStatuses", "name", {row.get("name") for row in asked}))
     }
     return {
         "metadata": _marked(raw),

@@ -127,9 +127,7 @@ class _Beside(Generic[T]):
     With a `patience` (seconds that a pass waits), a namespace's reads take a quarter of the time at most.
     """
 
-    def __init__(
-        self, kind: str, seconds: float, wake: Callable[[], None], patience: float | None = BESIDE_SECONDS
-    ) -> None:
+    def __init__(self, kind: str, seconds: float, wake: Callable[[], None], patience: float | None) -> None:
         self._kind, self._seconds, self._wake, self._patience = kind, seconds, wake, patience
         self._last: dict[tuple[str, str], tuple[float, T | ApiError]] = {}
         """What was read last, and when it is read again."""
@@ -226,9 +224,9 @@ class Gatherer:
         self._queues = _Beside[bool]("LocalQueue", FRESH_SECONDS, wake, patience)
         self._references = _Beside[observed.SavedReference | None]("ConfigMap", REFERENCE_SECONDS, wake, patience)
         self._refusals = refusals or RefusedCreations()
-        self._problems = _Beside[Mapping[str, str]]("Events", PROBLEMS_SECONDS, wake)
+        self._problems = _Beside[Mapping[str, str]]("Events", PROBLEMS_SECONDS, wake, patience)
         """Why Jobs have no pod, by Job UID, by namespace."""
-        self._claim_problems = _Beside[ClaimProblems]("Events", PROBLEMS_SECONDS, wake)
+        self._claim_problems = _Beside[ClaimProblems]("Events", PROBLEMS_SECONDS, wake, patience)
         """Why pods wait for their claim, by event and pod UID, by namespace."""
         self._claims: Turns[bool] = {}
         """When claims of a namespace, a Job and a pod were last read, by all these, and whether they had GPUs."""
