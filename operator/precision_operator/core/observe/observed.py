@@ -25,6 +25,7 @@ from precision_operator.core.observe.stop import Stop
 from precision_operator.core.observe.waiting_pods import WaitingPod
 
 Raw = Mapping[str, Any]
+BEING_READ = "what it names is being read"
 YieldOutcome = Literal["Waiting", "Helped", "NotHelped", "Taken", "Gone"]
 """Waiting: the pod was not scheduled yet; Gone: it was deleted meanwhile, or scheduled on another node."""
 SavedReference = tuple[str, Reference | None]
@@ -446,9 +447,6 @@ class Vain(NamedTuple):
     def last(self, node: str) -> datetime | None:
         """When the namespace's last Job there went in vain; None where it did not."""
         return self.nodes.get(node, self.nodes.get(""))
-
-
-BEING_READ = "what it names is being read"
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ MOST_GONE_PODS = 256
 MARKS = [value for name, value in vars(names).items() if name.startswith(("LABEL_", "ANNOTATION_"))]
 MARKS += ["job-name", "batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"]
 ROWS = (("conditions", "type", ("PodScheduled", "DisruptionTarget")), ("containerStatuses", "name", (AGENT_CONTAINER,)))
-FIELDS = ("name", "resourceClaimName", "imageID", "state", "type", "status", "reason", "message", "lastTransitionTime")
+KEPT = ("name", "resourceClaimName", "imageID", "state", "type", "status", "reason", "message", "lastTransitionTime")
 MOST_MARK, MOST_POD_CLAIMS = 8_192, 64
 """What is read of Jobs and pods, of which tenants may write a megabyte; bounds of a value, and of a pod's claims."""
 
@@ -224,7 +224,7 @@ def _job(raw: Raw) -> dict[str, Any]:
 def _pod(raw: Raw) -> dict[str, Any]:
     status, asked = section(raw, "status"), entries(section(raw, "spec"), "resourceClaims")[:MOST_POD_CLAIMS]
     read = {
-        part: [{name: row[name] for name in FIELDS if name in row} for row in entries(status, part) if row.get(key) in of]
+        part: [{name: row[name] for name in KEPT if name in row} for row in entries(status, part) if row.get(key) in of]
         for part, key, of in (*ROWS, ("resourceClaimStatuses", "name", {row.get("name") for row in asked}))
     }
     return {

@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -36,6 +36,7 @@ from precision_operator.shell.observing.yields import Yields
 
 K = TypeVar("K")
 T = TypeVar("T")
+Profiles = Sequence[observed.ProfileView]
 Jobs = tuple[observed.JobView, ...]
 Pods = tuple[observed.PodView, ...]
 View = Callable[[observed.Raw], Any]
@@ -122,10 +123,7 @@ class _Kept(Generic[K, T]):
 
 
 class _Beside(Generic[T]):
-    """What is read beside the passes, of a namespace one thing at a time: no size of it holds up a pass.
-
-    With a `patience` (seconds that a pass waits), a namespace's reads take a quarter of the time at most.
-    """
+    """What is read beside the passes, of a namespace one thing at a time, a quarter of the time: none is held up."""
 
     def __init__(self, kind: str, seconds: float, wake: Callable[[], None], patience: float | None) -> None:
         self._kind, self._seconds, self._wake, self._patience = kind, seconds, wake, patience
@@ -331,10 +329,11 @@ class Gatherer:
         idle -= {report.profile_uid for there in filed for report in there.values() if _is_judged(report)}
         asked = (p for p in served if p.uid not in idle)
         named = {(p.namespace, p.spec.acceptance.reference.name) for p in asked if p.spec and p.spec.acceptance}
-        queued = _wanted_queues(within := [p for p in served if p.uid not in seen.beyond])
+        within = [p for p in served if p.uid not in seen.beyond]
+        unsuspended = [p for p in within if p.spec is None or not p.spec.suspend]
         texts, queues, references = await asyncio.gather(
-            self._read_texts(within, missing),
-            self._queues.each(queued, self._reader.has_queue, missing, queued - _wanted_queues(_active(within))),
+            self._read_texts(within, unsuspended, missing),
+            self._queues.each(_wanted_queues(unsuspended), self._reader.has_queue, missing),
             self._references.each(named, self._reader.reference, missing),
         )
         unread = {p.uid: missing[key] for p in within if (key := _unread(p, missing)) is not None}
@@ -470,10 +469,10 @@ class Gatherer:
         self._reader.begin_pass()
         self._probes = {name: (at, replace(look, fresh=False)) for name, (at, look) in self._probes.items()}
 
-    async def _read_texts(self, profiles: Sequence[observed.ProfileView], missing: Missing) -> Texts:
-        """The texts that profiles name; one that a profile names anew is read anew."""
+    async def _read_texts(self, profiles: Profiles, active: Profiles, missing: Missing) -> Texts:
+        """The texts that profiles name; one that a profile names anew is read anew, others for active ones alone."""
         before, self._namers = self._namers, _namers(profiles)
-        named, once = wanted_texts(profiles), wanted_texts(profiles).keys() - wanted_texts(_active(profiles)).keys()
+        named, once = wanted_texts(profiles), wanted_texts(profiles).keys() - wanted_texts(active).keys()
         anew = {key for key, of in self._namers.items() if not of <= before.get(key, frozenset())}
         read = self._reader.config_map
         return await self._texts.each(named, lambda ns, name: read(ns, name, named[ns, name]), missing, once, anew)
@@ -543,18 +542,14 @@ def _path(kind: ObjectKind, namespace: str | None) -> str:
     return makers[kind](namespace)
 
 
-def wanted_texts(profiles: Iterable[observed.ProfileView]) -> Mapping[tuple[str, str], Collection[str]]:
+def wanted_texts(profiles: Profiles) -> Mapping[tuple[str, str], Collection[str]]:
     """Keys that profiles take their model's config from, by namespace and name of the ConfigMap."""
     sources = ((p.namespace, p.spec.workload.hugging_face_config) for p in profiles if p.spec is not None)
     refs = ((namespace, s.config_map_key_ref) for namespace, s in sources if s is not None)
     return grouped(((namespace, ref.name), ref.key) for namespace, ref in refs if ref is not None)
 
 
-def _active(profiles: Iterable[observed.ProfileView]) -> list[observed.ProfileView]:
-    return [profile for profile in profiles if profile.spec is None or not profile.spec.suspend]
-
-
-def _namers(profiles: Sequence[observed.ProfileView]) -> Mapping[tuple[str, str], frozenset[tuple[str, int]]]:
+def _namers(profiles: Profiles) -> Mapping[tuple[str, str], frozenset[tuple[str, int]]]:
     """UID and generation of the profiles that name each ConfigMap."""
     named = grouped((key, (profile.uid, profile.generation)) for profile in profiles for key in wanted_texts([profile]))
     return {key: frozenset(namers) for key, namers in named.items()}
@@ -567,7 +562,7 @@ def _unread(profile: observed.ProfileView, missing: Missing) -> tuple[str, str, 
     return next((key for key in wanted if key in missing and (missing[key] or key[0] != "Events")), None)
 
 
-def _wanted_queues(profiles: Iterable[observed.ProfileView]) -> set[tuple[str, str]]:
+def _wanted_queues(profiles: Profiles) -> set[tuple[str, str]]:
     """(namespace, name) of the Kueue queues that profiles name."""
     named = ((p.namespace, p.spec.agent.queue_name) for p in profiles if p.spec is not None)
     return {(namespace, queue) for namespace, queue in named if queue is not None}
