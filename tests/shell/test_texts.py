@@ -87,14 +87,14 @@ async def test_a_text_that_is_too_long_is_refused_and_not_kept_whole() -> None:
 
 @pytest.mark.parametrize("suspend", [False, True])
 async def test_a_namespace_whose_texts_are_slow_to_read_holds_up_no_other(suspend: bool) -> None:
-    """Its suspended profiles are read once, and end their agents; one that is being read keeps the status it has."""
+    """Texts of suspended profiles are read once; a profile whose text is being read keeps the status that it has."""
     loop = OperatorInMemory("n1", "n2", namespaces=(NAMESPACE, "team"))
-    get, gates, read = loop.cluster.get, [asyncio.Event() for _ in range(9)], list[str]()
+    get, gate, read = loop.cluster.get, asyncio.Event(), list[str]()
 
     async def slow(path: str, query: object = None) -> Any:
         if "/namespaces/team/configmaps/" in path:
             read.append(path)
-            await gates[len(read) - 1].wait()
+            await gate.wait()
             return {"data": {"c": json.dumps(SMALL_LLAMA)}}
         return await get(path, query)
 
@@ -107,8 +107,7 @@ async def test_a_namespace_whose_texts_are_slow_to_read_holds_up_no_other(suspen
     assert (len(read), loop.metric("precision_operator_faults_total", where="profile")) == (1, 0)
     texts = loop.gatherer._texts
     texts._patience = None  # a look waits, and none rests
-    for gate in gates:
-        gate.set()
+    gate.set()
     await loop.once()
     assert loop.condition("p1", "Accepted", "team")["status"] == "True"
     texts._last = {key: (0.0, value) for key, (_, value) in texts._last.items()}
