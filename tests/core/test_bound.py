@@ -54,8 +54,7 @@ def test_the_oldest_are_served_and_those_with_an_agent(world: Observed, expected
         **dict.fromkeys(expected, "TooManyProfiles"),
         **({"p3": "InvalidSpec"} if any(p.problem for p in world.profiles) else {}),
     }
-    started = {action.profile.name for action in plan(world).actions if isinstance(action, Start)}
-    assert not started & expected
+    assert not {action.profile.name for action in plan(world).actions if isinstance(action, Start)} & expected
 
 
 def test_a_profile_beyond_the_bound_says_so_and_keeps_what_it_found() -> None:

@@ -321,8 +321,7 @@ def test_nodes_of_one_kind_are_refused_together(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_node_rests_after_a_disruption_as_long_as_is_set_whenever_asked() -> None:
     longer = observed(settings=replace(SETTINGS, disruption_backoff=timedelta(minutes=5)))
-    found = blocked_by(request(observed=longer, attempt=disrupted(299)), NODE_CHECKS)
-    assert found.reason == "BackingOff"
+    assert blocked_by(request(observed=longer, attempt=disrupted(299)), NODE_CHECKS).reason == "BackingOff"
     early = blocked_by(request(attempt=disrupted(10)), NODE_CHECKS)
     later = blocked_by(
         request(attempt=disrupted(10), observed=replace(observed(), now=NOW + timedelta(seconds=5))), NODE_CHECKS

@@ -237,8 +237,7 @@ def in_compare(nodes: Sequence[Drawn]) -> Figures | None:
     main = population(nodes)[0]
     even = [Drawn(f"o{at}", 50_000, power_scope=power_scope(nodes) or "gpu", **alike(main)) for at in (1, 2)]
     reports = [*map(view, nodes), *(view(node, OTHER) for node in even)]
-    sides = [side_of("pool", name, reports) for name in (OTHER, POOL)]
-    found = compare(*sides, "hardware")
+    found = compare(*[side_of("pool", name, reports) for name in (OTHER, POOL)], "hardware")
     if not isinstance(found, Comparison):
         return None
     row = next((row for row in found.rows if row.recipe == "mxfp8"), None)

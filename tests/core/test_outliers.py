@@ -40,16 +40,14 @@ EVEN = (node("n1", 1000), node("n2", 1001), node("n3", 999), node("n4", 1000))
 
 
 def test_a_slow_gpu_in_eight_makes_the_node_slow_and_the_slowest_comes_first() -> None:
-    one_gpu_20_percent_slow = node("bad", 975, gpuSpread="0.8205")
-    assert slow(*EVEN, one_gpu_20_percent_slow) == ["bad"]
+    assert slow(*EVEN, node("bad", 975, gpuSpread="0.8205")) == ["bad"]
     assert slow(*EVEN, node("sum-alone", 975)) == []
     found = judged((*EVEN, node("b", 800), node("c", 700)), PERCENT)
     assert [(one.node, round(one.relative, 2), one.slow) for one in found[:2]] == [("c", 0.7, True), ("b", 0.8, True)]
 
 
 def test_nodes_are_held_against_their_like_of_the_same_driver_and_layers() -> None:
-    newer = [node(f"d{i}", 920 + i, driver="585.10") for i in range(4)]
-    assert slow(*EVEN, *newer) == []
+    assert slow(*EVEN, *[node(f"d{i}", 920 + i, driver="585.10") for i in range(4)]) == []
     assert slow(*EVEN, *(node(f"d{i}", 920 + i) for i in range(3))) != []
     fleet = [node(f"n{i}", 1000, lastLayersBF16=0) for i in range(4)]
     odd = node("odd", 800, lastLayersBF16=5)

@@ -227,8 +227,7 @@ def test_values_and_stands_are_the_same_objects_while_nothing_changes() -> None:
     assert plan(later, book=first.book).profiles[0].node_states is first.profiles[0].node_states
     once = Book()
     one, other, numbers = [1], [1], iter(range(9))
-    made = [once.of("key", (found,), lambda: next(numbers)) for found in (one, one, other)]
-    assert made == [0, 0, 1]
+    assert [once.of("key", (found,), lambda: next(numbers)) for found in (one, one, other)] == [0, 0, 1]
 
 
 def test_reports_that_change_are_filed_as_all_are_and_owners_without_a_change_keep_theirs() -> None:

@@ -182,8 +182,7 @@ def test_what_concerns_all_is_asked_once_and_then_by_one_node_at_a_time(reason: 
     many = profile(rollout=at_once(6))
     assert started(after(known, many)) == []
     assert set(reasons(after(known, many)).values()) == {reason}
-    late = RULES[reason].first.total_seconds() + 1
-    assert started(after(known, many, seconds=late)) == ["n2"]
+    assert started(after(known, many, seconds=RULES[reason].first.total_seconds() + 1)) == ["n2"]
 
 
 def test_refusals_in_one_pass_are_one_round_and_the_wait_grows_with_rounds_up_to_its_longest() -> None:

@@ -76,8 +76,7 @@ def test_a_job_with_an_attempt_that_no_report_can_hold_is_not_ours(number: str) 
 @pytest.mark.parametrize("basis", [{str(part): "x" for part in range(10)}, {"spec": "x" * 254}, {"x" * 254: "y"}])
 def test_a_basis_that_no_report_can_hold_counts_as_none(basis: dict[str, str]) -> None:
     """Else its attempt could never be written, and its Job would stay."""
-    view = job_view(job(annotations=NOTES | {names.ANNOTATION_BASIS: json.dumps(basis)}))
-    assert view.basis == {}
+    assert job_view(job(annotations=NOTES | {names.ANNOTATION_BASIS: json.dumps(basis)})).basis == {}
     most = {str(part): "x" for part in range(9)}  # of a rerun for its age, while its verdict wants another run
     assert job_view(job(annotations=NOTES | {names.ANNOTATION_BASIS: json.dumps(most)})).basis == most
 

@@ -79,8 +79,7 @@ def test_plain_text_is_printable_and_stays_as_it_is_when_read_again(text: str) -
 @example("".join(ATTACKS)[:200])
 def test_what_an_agent_refuses_with_ends_as_words(text: str) -> None:
     message = canonical(Refusal.model_construct(reason="GPUBusy", message=text).model_dump(mode="json"))
-    left = pod(FINISHED, "Failed", termination=Termination(14, "", message))
-    problem = summary_of(FAILED, left)
+    problem = summary_of(FAILED, pod(FINISHED, "Failed", termination=Termination(14, "", message)))
     assert isinstance(problem, NoResult)
     status = failed_status(problem, FAILED, report(), NOW)
     assert harmless(problem.message)
@@ -220,8 +219,7 @@ def test_no_text_adds_a_tag_or_an_attribute_to_a_page(text: str) -> None:
 def test_words_of_a_hostile_result_are_no_tags_on_its_page() -> None:
     attack = "<script>alert(1)</script>"
     found = full_result().model_copy(update={"partial": Failure(reason="failed", message=attack)})
-    text = page(replace(node_page(), nodes=(reading_of_result(found),), subject=attack))
-    assert "<script" not in text
+    assert "<script" not in page(replace(node_page(), nodes=(reading_of_result(found),), subject=attack))
 
 
 @given(st.lists(st.tuples(hostile, hostile), min_size=1, max_size=5, unique=True))

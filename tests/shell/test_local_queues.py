@@ -26,8 +26,7 @@ def serve(cluster: FakeCluster, *versions: str) -> None:
 async def test_a_queue_is_there_in_whichever_version_is_served(versions: tuple[str, ...]) -> None:
     cluster, queues = kueue(*versions)
     assert (await queues.has("ml", "gpus"), await queues.has("ml", "other")) == (True, False)
-    asked = {path.split("/")[3] for _, path in cluster.requests if path.endswith("/gpus")}
-    assert asked == {versions[0]}
+    assert {path.split("/")[3] for _, path in cluster.requests if path.endswith("/gpus")} == {versions[0]}
 
 
 async def test_without_kueue_or_its_kinds_no_queue_is_there() -> None:

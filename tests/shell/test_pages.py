@@ -72,8 +72,7 @@ async def waiting_pods(cluster: Cluster) -> None:
 
 
 async def plans(cluster: Cluster) -> None:
-    planning = Planning(cluster, Cache(), ("ml",), FaultLog(lambda *_: None))
-    await planning.list_one("ml")
+    await Planning(cluster, Cache(), ("ml",), FaultLog(lambda *_: None)).list_one("ml")
 
 
 LISTS: dict[str, Callable[[Cluster], Awaitable[object]]] = {

@@ -55,8 +55,7 @@ async def test_who_leads_after_a_crash_between_template_and_job_goes_on_with_tha
     assert scene.held("jobs") == []
     again = Actor(scene.cluster, Cache())  # type: ignore[arg-type]
     assert await again.act([action]) == 0
-    there = [path for path in scene.cluster.objects if path.startswith((TEMPLATES, JOBS))]
-    assert len(there) == 2
+    assert len([path for path in scene.cluster.objects if path.startswith((TEMPLATES, JOBS))]) == 2
 
 
 @pytest.mark.parametrize("other", [{}, {"spec": {"spec": {}}}], ids=["the same", "something else"])
@@ -137,8 +136,7 @@ async def test_a_namespace_in_which_nothing_may_be_looked_up_keeps_nobody_waitin
 
 
 async def test_a_start_that_we_stumble_over_rests_as_a_refused_one_does(scene: Scene) -> None:
-    broken = replace(START, job={**START.job, "metadata": {}})
-    assert await scene.actor.act([broken]) == 1
+    assert await scene.actor.act([replace(START, job={**START.job, "metadata": {}})]) == 1
     reason, stage, words = scene.refused()
     assert (reason, stage) == ("CreationRefused", "Job")
     assert "KeyError" in words

@@ -303,8 +303,7 @@ async def test_a_look_at_pods_with_many_claims_reads_a_bounded_number(
 async def test_the_next_leader_knows_from_the_status_what_was_tried(loop: OperatorInMemory) -> None:
     ask(loop)
     await passes(loop)
-    raw = loop.cluster.objects[f"{paths.profiles(NAMESPACE)}/nightly"]
-    (told,) = yields_told([profile_view(raw)])
+    (told,) = yields_told([profile_view(loop.cluster.objects[f"{paths.profiles(NAMESPACE)}/nightly"])])
     (own,) = loop.yields.records
     whose = attrgetter("pod_uid", "owner", "node_uid", "job_uid")
     assert whose(told) == whose(own)
