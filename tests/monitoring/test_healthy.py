@@ -99,7 +99,7 @@ def nightly(events: Events) -> Iterator[tuple[float, Profile]]:
     profile = Profile("nightly", nodes("night", 3), NIGHTLY)
     yield 0, profile
     for day in range(events.days):
-        slower = {"rate": 0.95} if (events.fault, day) == ("PrecisionPoolDegraded", events.planted // DAY) else {}
+        slower = {"rate": 0.93} if (events.fault, day) == ("PrecisionPoolDegraded", events.planted // DAY) else {}
         campaign = list(measured(outdated(profile, "Scheduled"), day * DAY + 2 * HOUR + events.shift, day, **slower))
         yield from campaign
         profile = campaign[-1][1]
