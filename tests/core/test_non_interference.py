@@ -172,7 +172,7 @@ def test_watts_of_the_fleet_that_reports_tell_are_found_out(monkeypatch: pytest.
         return plan(world)
 
     def watts(view: FleetView, facts: NodeFacts) -> tuple[int, str] | None:
-        reported = turns._limit(planned[-1].filed.values(), {}, facts.uid)
+        reported = turns._limit(planned[-1].filed.values(), {}, "", facts.uid)
         return (reported, "enforced limits") if reported is not None else by_admin(view, facts)
 
     monkeypatch.setattr(worlds, "plan", remembered)

@@ -8,7 +8,7 @@ import yaml
 
 from precision_api.kinds.profile import ProfileSpec
 from precision_operator.__main__ import arguments
-from precision_operator.cli.operator_settings import OPERATOR
+from precision_operator.cli.operator_settings import OURS, operator_of
 from precision_operator.core.observe.configuration import AgentDefaults, filled
 from precision_operator.core.observe.views import with_operator_defaults
 from precision_operator.shell.settings import configured_by, configured_in
@@ -67,15 +67,16 @@ EVERYTHING = (
 )
 
 
-@pytest.mark.parametrize("name", ["chart_default", "chart_everything", "chart_many_namespaces"])
-def test_the_charts_own_deployment_is_found_and_read(name: str) -> None:
-    rendered = [item for item in yaml.load_all((GOLDEN / f"{name}.yaml").read_text(), yaml.CSafeLoader) if item]
-    wanted = dict(pair.split("=") for pair in OPERATOR.split(","))
-    found = [d for d in rendered if d["kind"] == "Deployment" and wanted.items() <= d["metadata"]["labels"].items()]
-    (only,) = map(configured_in, found)
+@pytest.mark.parametrize("chart", ["chart_default", "chart_everything", "chart_many_namespaces"])
+def test_the_charts_own_deployment_is_found_and_read(chart: str) -> None:
+    rendered = [item for item in yaml.load_all((GOLDEN / f"{chart}.yaml").read_text(), yaml.CSafeLoader) if item]
+    ours = [item for item in rendered if tuple(OURS.split("=")) in item["metadata"].get("labels", {}).items()]
+    (name,) = {operator_of(item) for item in ours if item["kind"] == "ClusterRoleBinding"} - {None}
+    deployments = {(d["metadata"]["namespace"], d["metadata"]["name"]): d for d in ours if d["kind"] == "Deployment"}
+    only = configured_in(deployments[name])
     assert only.namespaces
     assert only.settings.agent_image
-    assert (only.settings.agent_defaults != AgentDefaults()) is (name == "chart_everything")
+    assert (only.settings.agent_defaults != AgentDefaults()) is (chart == "chart_everything")
 
 
 @pytest.mark.parametrize("args", [(), ("--watch-namespaces=a", '--agent-defaults={"newer":1}')])

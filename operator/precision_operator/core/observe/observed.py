@@ -170,9 +170,9 @@ class JobView:
     giving_up_since: datetime | None = None
     """When Kubernetes gave it up: it stays unfinished (FailureTarget) until its pod is gone."""
     deadline_seconds: int | None = None
+    """The agent ends itself this long after it has started; None: made by an operator that did not tell."""
     watts: int = 0
     """What its node may draw, as it tells; 0: unknown."""
-    """The agent ends itself this long after it has started; None: made by an operator that did not tell."""
     deleting: bool = False
     creation_problem: str = ""
     """The newest FailedCreate text, when the Job has had no pod for a while."""
