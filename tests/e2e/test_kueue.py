@@ -37,7 +37,7 @@ def answer(profile: Profile) -> tuple[str, str]:
 
 
 def test_queues_are_found_in_whichever_version_is_served_while_the_operator_runs(scene: Scene) -> None:
-    profile = scene.apply(agent={"queueName": "gpus"}, suspend=True)
+    profile = scene.apply(agent={"queueName": "gpus"})
     eventually(lambda: answer(profile) == ("False", "QueueMissing"))
     for served in (("v1beta1",), ("v1beta1", "v1beta2"), ("v1beta2",)):
         kueue.serve(scene.site, *served)
