@@ -51,8 +51,8 @@ def _installed(folder: Path, native: str) -> Iterator[tuple[str, Path]]:
     for info in folder.glob("*.dist-info"):
         pure = "\nTag: py3-none-any" in (info / "WHEEL").read_text()
         for name, *_ in csv.reader((info / "RECORD").read_text().splitlines()):
-            told = name.startswith(info.name) and not any(kept in name for kept in KEPT)
-            if not told and not name.startswith(("bin/", "..")):
+            is_metadata = name.startswith(info.name) and not any(kept in name for kept in KEPT)
+            if not is_metadata and not name.startswith(("bin/", "..")):
                 yield f"{'packages' if pure else native}/{name}", folder / name
 
 

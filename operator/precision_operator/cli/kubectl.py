@@ -65,9 +65,9 @@ class KubectlCluster(Cluster):
         try:
             async with asyncio.timeout(silent_seconds or self._deadline_seconds):
                 response = await asyncio.to_thread(ask)
-                told = response.headers
-                answer = Answer(response.status, response.reason, told.get, _pieces(response))
-                if answer.status == 500 and told.get_content_type() == "text/plain" and "Audit-Id" not in told:
+                received = response.headers
+                answer = Answer(response.status, response.reason, received.get, _pieces(response))
+                if answer.status == 500 and received.get_content_type() == "text/plain" and "Audit-Id" not in received:
                     words = await anext(answer.body, b"")  # those of kubectl, whom the API server did not answer
                     raise ConnectionError(words.decode(errors="replace").strip())
                 yield answer
@@ -89,9 +89,9 @@ async def _pieces(response: HTTPResponse) -> AsyncIterator[bytes]:
 @contextmanager
 def through_kubectl(reach: Reach, deadline_seconds: float) -> Iterator[Cluster]:
     """The cluster that kubectl asks with the same options. Raises ConnectionProblem where kubectl doesn't start."""
-    given = {"context": reach.context, "kubeconfig": reach.kubeconfig, "as": reach.as_user, "token": reach.token}
-    given["request-timeout"] = f"{deadline_seconds:g}s"
-    options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    flags = {"context": reach.context, "kubeconfig": reach.kubeconfig, "as": reach.as_user, "token": reach.token}
+    flags["request-timeout"] = f"{deadline_seconds:g}s"
+    options = [f"--{name}={value}" for name, value in flags.items() if value is not None]
     folder = mkdtemp(prefix="precision-")  # nobody else can enter it
     serving = Popen(["sh", "-c", _SERVE, folder, *options], stdin=PIPE, stdout=PIPE, stderr=STDOUT)
     lifeline, out, said = serving.stdin, serving.stdout, list[bytes]()
