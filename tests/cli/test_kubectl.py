@@ -5,6 +5,7 @@ import re
 import stat
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import patch
 
@@ -60,12 +61,12 @@ def test_what_kubectl_and_a_login_say_is_shown(api: Api) -> None:
 def test_kubectl_gets_the_options_and_ends_when_the_plugin_is_killed(api: Api) -> None:
     api.profiles()
     options = ("--context=c", "--kubeconfig=k", "--as=jane", "--token=t")
-    with process("status", "--watch", "--request-timeout=90", *options) as running:
+    with process("status", "--watch", "--request-timeout=90", *options) as running, ExitStack() as ending:
+        ending.callback(running.kill)
         assert running.stdout is not None
         assert "There is no profile" in running.stdout.readline()
         *_, proxy = (api.folder / "kubectl.log").read_text().splitlines()
         address = Path(re.findall("--unix-socket=(.*?) ", proxy)[0])
         assert proxy.endswith(" ".join((*options, "--request-timeout=90s")))
         assert stat.S_IMODE(address.parent.stat().st_mode) == 0o700
-        running.kill()
     assert eventually(lambda: not address.parent.exists())

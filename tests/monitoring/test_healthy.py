@@ -76,17 +76,19 @@ def nodes(prefix: str, count: int) -> tuple[Node, ...]:
     return tuple(Node(f"{prefix}-{number}", rate=1 + number / 1000) for number in range(count))
 
 
-def measured(profile: Profile, begin: float, number: int, **changes: Any) -> Iterator[tuple[float, Profile]]:
+def measured(
+    profile: Profile, begin: float, number: int, every: float = EVERY_NODE, **changes: Any
+) -> Iterator[tuple[float, Profile]]:
     """A profile while each of its nodes is measured, one after the other, each a little other than before."""
     last = len(profile.nodes) - 1
     for place, node in enumerate(profile.nodes):
         waits = {"phase": "Running", "running": 1, "queued": last - place, "reason": "MaxConcurrentReached"}
-        yield begin + place * EVERY_NODE, replace(profile, **waits)
+        yield begin + place * every, replace(profile, **waits)
         noise = 1 + ((place * 7 + number * 3) % 5 - 2) / 500
-        at = begin + (place + 1) * EVERY_NODE
+        at = begin + (place + 1) * every
         new = {"rate": (1 + place / 1000) * noise, "waits_for": "", "failed": "", "at": at} | changes
         profile = profile.changed(replace(node, **new))
-    yield begin + len(profile.nodes) * EVERY_NODE, profile
+    yield begin + len(profile.nodes) * every, profile
 
 
 def outdated(profile: Profile, reason: str) -> Profile:
@@ -95,12 +97,18 @@ def outdated(profile: Profile, reason: str) -> Profile:
 
 
 def nightly(events: Events) -> Iterator[tuple[float, Profile]]:
-    """Every night all nodes are measured again, one after the other; after one of them all are slower."""
+    """Every night all nodes are measured again, one after the other; after one of them all are slower.
+
+    That night and the next all are measured at once: one that is measured before the others is slow beside them.
+    """
     profile = Profile("nightly", nodes("night", 3), NIGHTLY)
     yield 0, profile
+    slow = events.planted // DAY if events.fault == "PrecisionPoolDegraded" else -2
     for day in range(events.days):
-        slower = {"rate": 0.93} if (events.fault, day) == ("PrecisionPoolDegraded", events.planted // DAY) else {}
-        campaign = list(measured(outdated(profile, "Scheduled"), day * DAY + 2 * HOUR + events.shift, day, **slower))
+        slower: dict[str, Any] = {"rate": 0.93} if day == slow else {}
+        every = 20 if day in (slow, slow + 1) else EVERY_NODE
+        begin = day * DAY + 2 * HOUR + events.shift
+        campaign = list(measured(outdated(profile, "Scheduled"), begin, day, every, **slower))
         yield from campaign
         profile = campaign[-1][1]
 
