@@ -51,7 +51,8 @@ fuzz: setup ## Every parser of outside data on 10,000 damaged documents (some 12
 	$(PYTEST) tests/e2e/test_dra_scheduling.py -q $(ALLOW)
 
 test-alerts: $(STAMP) ## Rules and alerts on two versions of promtool and a Prometheus that runs: a healthy month, every alert, every rule taken back.
-	EVERY_PROMTOOL=1 $(PYTEST) tests/monitoring -n $(WORKERS) --dist loadfile -q --durations=5 $(ALLOW)
+	$(PYTEST) tests/monitoring/test_running.py -q $(ALLOW)  # against the clock: alone
+	EVERY_PROMTOOL=1 $(PYTEST) tests/monitoring --ignore tests/monitoring/test_running.py -n $(WORKERS) --dist loadfile -q --durations=5 $(ALLOW)
 
 test-cluster: setup browser ## Tests on a real control plane.
 	$(PYTEST) $(CLUSTER) -q $(ALLOW)
