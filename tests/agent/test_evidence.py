@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from precision_agent.cases import Variant
 from precision_agent.precision import evidence
-from precision_agent.precision.kernels import KernelClass, classify
+from precision_agent.precision.kernel_grammars import KernelClass
+from precision_agent.precision.kernels import classify
 from precision_agent.precision.verification import ERROR_BANDS, EXPECTED_CLASS, FULL_SHARE, numeric_verdict, verdict
 from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel, Sample
 from precision_agent.results.result import _taxes, repeats

@@ -17,7 +17,8 @@ from precision_api.facts.names import AGENT_APP, LABEL_APP
 from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import KubectlError, Lab, LabSettings, start_lab
 from precision_lab.monitoring import prometheus_crds
-from precision_lab.release.helm import HelmError, Release, notes_of
+from precision_lab.processes.processes import ProcessError
+from precision_lab.release.helm import Release, notes_of
 from precision_lab.release.install import CHART
 from precision_operator.core import rbac
 from precision_operator.core.attempts.manifest import owner
@@ -273,7 +274,7 @@ def test_without_prometheus_operator_none_of_its_kinds_is_asked_for(upgraded: St
 
 
 def test_asked_for_all_the_same_helm_says_which_kind_is_missing(release: Release, upgraded: Step) -> None:
-    with pytest.raises(HelmError, match='no matches for kind "ServiceMonitor"'):
+    with pytest.raises(ProcessError, match='no matches for kind "ServiceMonitor"'):
         release.helm("upgrade", release.name, str(CHART), "--set=serviceMonitor.enabled=true", "--dry-run=server")
 
 
@@ -281,9 +282,9 @@ def test_asked_for_all_the_same_helm_says_which_kind_is_missing(release: Release
 def test_a_second_release_hears_what_the_first_has_and_lives_beside_it(program: str, upgraded: Step, lab: Lab) -> None:
     name = f"second-by-{program}"
     second = Release(lab, name, lab.create_namespace(name), program)
-    with pytest.raises(HelmError, match="exists and cannot be imported into the current release"):
+    with pytest.raises(ProcessError, match="exists and cannot be imported into the current release"):
         second.put()
-    with pytest.raises(HelmError, match='namespaces "absent" not found'):
+    with pytest.raises(ProcessError, match='namespaces "absent" not found'):
         second.put(**SHARED, watchNamespaces=["absent"])
     assert f"serves the PrecisionProfiles of: {name}" in second.put(**SHARED)
     second.uninstall()

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from precision_lab.demo.demo import dashboards_url, exporter_paths
-from precision_lab.demo.ending import Ending, Monitoring, next_commands, where_to_look
+from precision_lab.demo.ending import Monitoring, next_commands, where_to_look
 from precision_lab.demo.view import DemoSnapshot, fleet_table, is_finished, reasons_table
 from precision_lab.fleet.fleet import NodeSpec, node_manifest
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
@@ -124,9 +124,8 @@ def test_for_what_does_not_run_the_last_line_says_why_and_no_url_is_shown(monito
 def test_the_next_commands_find_kubectl_and_its_plugin_without_hiding_the_users_own_programs() -> None:
     folders = (Path("/cache/bin"), Path("/venv/bin"))
     plan = "examples/capacity-plan.yaml"
-    ending = Ending("demo", "nightly", Path("/run/admin.kubeconfig"), folders, plan, "gb200-0009")
-    commands = [line.strip() for line in next_commands(ending) if line.startswith("  ")]
-    assert commands == [
+    lines = next_commands("demo", "nightly", Path("/run/admin.kubeconfig"), folders, plan, "gb200-0009")
+    assert [line.strip() for line in lines if line.startswith("  ")] == [
         "export KUBECONFIG=/run/admin.kubeconfig",
         'export PATH="$PATH:/cache/bin:/venv/bin"',
         "kubectl precision status nightly",
@@ -137,7 +136,7 @@ def test_the_next_commands_find_kubectl_and_its_plugin_without_hiding_the_users_
 
 @pytest.mark.parametrize(("lab", "command"), [("demo", "make demo-down"), ("mine", "precision-lab down --name mine")])
 def test_the_demo_says_how_to_end_this_very_lab(lab: str, command: str) -> None:
-    assert next_commands(Ending(lab, "nightly", Path("/k"), (), "plan.yaml"))[-1].endswith(command)
+    assert next_commands(lab, "nightly", Path("/k"), (), "plan.yaml", "")[-1].endswith(command)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-GemmClass = Literal["bf16", "fp16", "tf32", "fp32", "fp8", "fp8_block", "mxfp8", "nvfp4", "not_a_gemm", "unknown"]
+KernelClass = Literal["bf16", "fp16", "tf32", "fp32", "fp8", "fp8_block", "mxfp8", "nvfp4", "not_a_gemm", "unknown"]
 
 _CUT = re.compile(r"\.\.\.|…|_$")
 """A name that was shortened where it was printed."""
@@ -45,7 +45,7 @@ def _unmangled(name: str) -> str:
     return "::".join(parts)
 
 
-_PLAIN: Mapping[str, GemmClass] = {
+_PLAIN: Mapping[str, KernelClass] = {
     "bf16": "bf16",
     "f16": "fp16",
     "fp16": "fp16",
@@ -57,7 +57,7 @@ _PLAIN: Mapping[str, GemmClass] = {
 """Operand types whose name alone gives the class; f32 doesn't: tensor cores may round it to tf32 or bf16."""
 
 
-def cublas_jet(named: Named) -> GemmClass:
+def cublas_jet(named: Named) -> KernelClass:
     """cuBLAS 12.5+: `nvjet_[smNN_]TAG_...[_AvecNN..._BvecNN...]_LAYOUT`.
 
     TAG is `XcD` (both operands X) or `ABCcD`, one letter a type: s h t q r o = fp32 fp16 bf16 e4m3 e5m2 e2m1.
@@ -73,7 +73,7 @@ def cublas_jet(named: Named) -> GemmClass:
     return _scaled(len(tag), operands, scales, rest) if scales else _unscaled(len(tag), operands, rest)
 
 
-def _unscaled(length: int, operands: str, rest: str) -> GemmClass:
+def _unscaled(length: int, operands: str, rest: str) -> KernelClass:
     """Without block scales. A name that was cut may have lost them: then FP8's kind can't be told."""
     if operands == "ss":
         return "tf32" if "tf32" in rest.split("_") else "unknown"
@@ -86,7 +86,7 @@ def _unscaled(length: int, operands: str, rest: str) -> GemmClass:
     return "fp8" if set(operands) <= {"q", "r"} else "unknown"
 
 
-def _scaled(length: int, operands: str, scales: set[str], rest: str) -> GemmClass:
+def _scaled(length: int, operands: str, scales: set[str], rest: str) -> KernelClass:
     """With block scales; both operands must have the same kind (128x128 and 1x128 blocks mix)."""
     if length != 5:
         return "unknown"
@@ -100,7 +100,7 @@ def _scaled(length: int, operands: str, scales: set[str], rest: str) -> GemmClas
 
 
 _TYPE = r"(bf16|tf32|f16|f32|f64|e4m3|e5m2|[su]?i?8|i32|s32)"
-_XMMA: Mapping[tuple[str, str], GemmClass] = {
+_XMMA: Mapping[tuple[str, str], KernelClass] = {
     ("bf16", "bf16"): "bf16",
     ("f16", "f16"): "fp16",
     ("f32", "tf32"): "tf32",
@@ -111,7 +111,7 @@ _XMMA: Mapping[tuple[str, str], GemmClass] = {
 """(type in memory, type multiplied) -> class."""
 
 
-def xmma(named: Named) -> GemmClass:
+def xmma(named: Named) -> KernelClass:
     """`smNN_xmma_gemm_<in><out>_<multiplied><accumulated>_<..>_LAYOUT_...`; the second group may be cut off."""
     groups = named.function.split("xmma_gemm_", 1)[1].split("_")
     first = re.fullmatch(_TYPE + r"(?:" + _TYPE + r")?", groups[0].rstrip(".…"))
@@ -123,11 +123,11 @@ def xmma(named: Named) -> GemmClass:
     return _XMMA.get((first.group(1), second.group(1)), "unknown") if second else "unknown"
 
 
-_UNTYPED: Mapping[str, GemmClass] = {"1688": "tf32", "": "fp32"}
+_UNTYPED: Mapping[str, KernelClass] = {"1688": "tf32", "": "fp32"}
 """What an `s...gemm` without a type beside it multiplies, by its instruction's shape (none: no tensor core)."""
 
 
-def cutlass2(named: Named) -> GemmClass:
+def cutlass2(named: Named) -> KernelClass:
     """`cutlass_80_tensorop_[OUT_]s16816[MATH]gemm_[relu_][IN_]TILE...` and cuBLAS' `ampere_[OUT_]s16816gemm_[IN_]...`.
 
     `s1688gemm` is tf32 only where no type stands beside it; half accumulation (`h16816gemm`) takes only fp16.
@@ -144,7 +144,7 @@ def cutlass2(named: Named) -> GemmClass:
     return _cutlass2(made.group(1), made.group(2), made.group(3), types, words[at + 1 : at + 2])
 
 
-def _cutlass2(letter: str, shape: str, math: str, types: list[GemmClass], after: list[str]) -> GemmClass:
+def _cutlass2(letter: str, shape: str, math: str, types: list[KernelClass], after: list[str]) -> KernelClass:
     operand = _PLAIN.get(after[0]) if after else None
     if math:
         return "tf32" if (letter, math) == ("s", "tf32") and set(types) <= {"tf32"} else "unknown"
@@ -162,7 +162,7 @@ def _cutlass2(letter: str, shape: str, math: str, types: list[GemmClass], after:
 _CUTLASS3 = re.compile(r"cutlass3x_sm\d+[a-z]?_(\w+?)_[a-z]?[\dx]*(tf32)?gemm_(?:grouped_)?(\w+)")
 
 
-def cutlass3(named: Named) -> GemmClass:
+def cutlass3(named: Named) -> KernelClass:
     """`cutlass3x_smNN_[bs](tensorop|simt)_<shape>[MATH]gemm_[block_scaled_]<A>_<B>_<acc>_<C>_<D>_TILE...`.
 
     Block-scaled operands are written SCALExTYPE: `ue4m3xf4` (NVFP4), `ue8m0xe4m3` (MXFP8), `f32xe4m3` (128-blocks).
@@ -188,10 +188,10 @@ def cutlass3(named: Named) -> GemmClass:
 
 
 _TRTLLM_TYPE = r"(bfloat16|fp16|mxe4m3|mxe2m1|mxint4|e4m3|e2m1|int8)"
-_TRTLLM: Mapping[str, GemmClass] = {"bfloat16": "bf16", "fp16": "fp16", "mxe4m3": "mxfp8", "e2m1": "nvfp4"}
+_TRTLLM: Mapping[str, KernelClass] = {"bfloat16": "bf16", "fp16": "fp16", "mxe4m3": "mxfp8", "e2m1": "nvfp4"}
 
 
-def trtllm(named: Named) -> GemmClass:
+def trtllm(named: Named) -> KernelClass:
     """TensorRT-LLM's generated `bmm_<C>_<A><B>_Fp32_..._[dsFp8_]..._smNN`; `Mx` marks 32-blocks, `dsFp8` 128-blocks."""
     words = named.full.split("_")
     pair = re.fullmatch(_TRTLLM_TYPE + _TRTLLM_TYPE, words[2]) if len(words) > 2 else None
@@ -204,7 +204,7 @@ def trtllm(named: Named) -> GemmClass:
     return _TRTLLM.get(pair.group(1), "unknown")
 
 
-def deep_gemm(named: Named) -> GemmClass:
+def deep_gemm(named: Named) -> KernelClass:
     """DeepGEMM: its FP8 GEMMs have 128-block scales; `fp8_fp4` mixes formats; the rest prepares scales."""
     function = re.sub(r"^sm(?:\d+|xx)_", "", named.function)
     if re.match(r"fp8_(?:wgrad_)?gemm_(?:kernel|1d[12]d)", function):
@@ -215,10 +215,10 @@ def deep_gemm(named: Named) -> GemmClass:
 
 
 _NO_OPERAND = frozenset({"int", "const", "bool", "long", "unsigned", "false", "true"})
-_SMALL: Mapping[str, GemmClass] = {"float": "fp32", "__half": "fp16", "__nv_bfloat16": "bf16"}
+_SMALL: Mapping[str, KernelClass] = {"float": "fp32", "__half": "fp16", "__nv_bfloat16": "bf16"}
 
 
-def small_gemm(named: Named) -> GemmClass:
+def small_gemm(named: Named) -> KernelClass:
     """cuBLAS' matrix-vector and small kernels: the first type of the template is an operand's, its fellows agree."""
     template = named.full[len(named.head) :].split("cublasge", 1)[0]
     types = [word for word in re.findall(r"[a-z_]\w*", template) if word not in _NO_OPERAND]
@@ -227,14 +227,14 @@ def small_gemm(named: Named) -> GemmClass:
     return _SMALL[types[0]] if set(types) <= {types[0], "float"} else "unknown"
 
 
-_ATOM_OPERANDS: Mapping[str, GemmClass] = {
+_ATOM_OPERANDS: Mapping[str, KernelClass] = {
     "bf16bf16": "bf16",
     "f16f16": "fp16",
     "tf32tf32": "tf32",
     **{a + b: "fp8" for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")},
 }
 _FP8_T = r"cutlass::float_e(?:4m3|5m2)_t"
-_ATOMS: tuple[tuple[str, GemmClass], ...] = (
+_ATOMS: tuple[tuple[str, KernelClass], ...] = (
     (r"sm100_mma_f16bf16\w*<cutlass::bfloat16_t, ?cutlass::bfloat16_t,", "bf16"),
     (r"sm100_mma_f16bf16\w*<cutlass::half_t, ?cutlass::half_t,", "fp16"),
     (rf"sm100_mma_f8f6f4\w*<{_FP8_T}, ?{_FP8_T},", "fp8"),
@@ -243,7 +243,7 @@ _ATOMS: tuple[tuple[str, GemmClass], ...] = (
 )  # fmt: skip
 
 
-def cutlass_atom(named: Named) -> GemmClass:
+def cutlass_atom(named: Named) -> KernelClass:
     """CUTLASS 3 kernels printed with their template: the multiply instruction's atom names its operands.
 
     FP8 with scaling in the main loop is 128-blocks; without the main loop's policy in the name FP8's kind is open.

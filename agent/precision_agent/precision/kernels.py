@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from precision_agent.precision.kernel_grammars import (
+    KernelClass,
     Named,
     cublas_jet,
     cutlass2,
@@ -25,7 +26,6 @@ from precision_agent.precision.kernel_grammars import (
     xmma,
 )
 
-KernelClass = Literal["bf16", "fp16", "tf32", "fp32", "fp8", "fp8_block", "mxfp8", "nvfp4", "not_a_gemm", "unknown"]
 EMULATION_RULE = "te-block-to-mxfp8"
 """Fits the kernel with which Transformer Engine turns FP8 block scales into MXFP8's: block scaling is emulated."""
 

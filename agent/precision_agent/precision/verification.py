@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal
 
-from precision_agent.precision.kernels import Classified, KernelClass, classify, emulation_seen
+from precision_agent.precision.kernel_grammars import KernelClass
+from precision_agent.precision.kernels import Classified, classify, emulation_seen
 from precision_agent.precision.occupancy import Span, divided
 from precision_api.exchange.result import Verdict, Verification
 from precision_api.facts.recipes import RECIPES, Recipe

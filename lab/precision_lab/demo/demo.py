@@ -120,7 +120,7 @@ def _bring_up_and_show(console: Console, notice: Panel, settings: LabSettings, k
         console.print(notice)
         if keep:
             lab.detach()
-            _say(console, ending.next_commands(_ending(lab, name)))
+            _say(console, _next_commands(lab, name))
         gone = ending.Monitoring(missing="The cluster and its Prometheus are gone (--no-keep).")
         _say(console, ending.where_to_look(os.path.relpath(page), monitoring if keep else gone))
 
@@ -168,10 +168,10 @@ def _run(lab: Lab, console: Console, *arguments: str) -> None:
     console.print(printed, markup=False, highlight=False, soft_wrap=True)
 
 
-def _ending(lab: Lab, name: str) -> ending.Ending:
+def _next_commands(lab: Lab, name: str) -> list[str]:
     folders = (lab.binaries["kubectl"].parent, ending.plugin_folder())
     slow = next(iter(slow_nodes(profiles_of(lab))), "")
-    return ending.Ending(name, PROFILE, lab.kubeconfig, folders, os.path.relpath(PLAN), slow)
+    return ending.next_commands(name, PROFILE, lab.kubeconfig, folders, os.path.relpath(PLAN), slow)
 
 
 def _say(console: Console, lines: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,21 +21,6 @@ class Monitoring:
     prometheus: str = ""
     dashboards: str = ""
     missing: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Paths and names that the last lines are made of."""
-
-    lab: str
-    profile: str
-    kubeconfig: Path
-    path: tuple[Path, ...]
-    """Folders in which kubectl and its plugin lie."""
-    plan: str
-    """The file of the example's CapacityPlan, as the user writes it."""
-    slow_node: str = ""
-    """A node that was found slow; empty where none was."""
 
 
 def write_report(lab: Lab, profile: str, namespace: str, folder: Path, name: str) -> Path:
@@ -67,20 +53,25 @@ def down_command(lab: str) -> str:
     return "make demo-down" if lab == "demo" else f".venv/bin/precision-lab down --name {lab}"
 
 
-def next_commands(ending: Ending) -> list[str]:
-    """What to paste to look around in the cluster, and how to stop it. The kubeconfig has the profile's namespace."""
-    why = ["How slow is this node, and why?", f"  kubectl precision why {ending.slow_node}"]
+def next_commands(
+    lab: str, profile: str, kubeconfig: Path, path: Sequence[Path], plan: str, slow_node: str
+) -> list[str]:
+    """What to paste to look around in the cluster, and how to stop it. The kubeconfig has the profile's namespace.
+
+    `path`: folders of kubectl and its plugin. `plan`: the file of a CapacityPlan. `slow_node`: empty without one.
+    """
+    why = ["How slow is this node, and why?", f"  kubectl precision why {slow_node}"]
     nodes = ["What are the figures of every node?", "  kubectl precision nodes"]
     return [
         "The cluster keeps running, with a SIMULATED fleet. Connect to it:",
-        f"  export KUBECONFIG={ending.kubeconfig}",
-        f'  export PATH="$PATH:{":".join(str(folder) for folder in ending.path)}"',
+        f"  export KUBECONFIG={kubeconfig}",
+        f'  export PATH="$PATH:{":".join(str(folder) for folder in path)}"',
         "Which recipe is the fastest in each pool?",
-        f"  kubectl precision status {ending.profile}",
-        *(why if ending.slow_node else nodes),
+        f"  kubectl precision status {profile}",
+        *(why if slow_node else nodes),
         "How long do jobs take on this fleet?",
-        f"  kubectl precision plan -f {ending.plan}",
-        f"To stop it: {down_command(ending.lab)}",
+        f"  kubectl precision plan -f {plan}",
+        f"To stop it: {down_command(lab)}",
     ]
 
 

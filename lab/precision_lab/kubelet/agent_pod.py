@@ -15,7 +15,9 @@ from precision_lab.cluster.objects import Object
 from precision_lab.kubelet import pod_status
 from precision_lab.kubelet.agent_process import AgentHost
 from precision_lab.kubelet.faults import SIGKILL_EXIT, SIGTERM_EXIT, Ended, Plan
+from precision_lab.names import FAULT
 from precision_operator.cluster.withdrawal import first_of
+from precision_operator.core.observe.clock import format_time
 
 DELETED, DEADLINE = "Deleted", "DeadlineExceeded"
 DEFAULT_GRACE_SECONDS = 30
@@ -39,11 +41,8 @@ class Machine(Protocol):
     async def whereabouts(self, pod: Object) -> Whereabouts:
         """What has become of the node that the pod was started on."""
 
-    async def replaced(self, pod: Object) -> None:
-        """Returns when there is another node of that name, whose kubelet finds the pod among its own."""
-
-    async def released(self, pod: Object) -> None:
-        """Returns when the pod's node is there and has no fault any more."""
+    async def until_node(self, pod: Object, holds: Callable[[Object], bool]) -> None:
+        """Returns when there is a node of that name, perhaps another one, for which that holds."""
 
     async def patch_status(self, patch: Object, pod: Object) -> None:
         """Writes the pod's status; a pod that is gone is no error."""
@@ -85,16 +84,16 @@ class AgentPod:
             plan = await self.machine.plan(self.pod)
             if plan is None:
                 return  # no machine, no kubelet: the pod is left to the garbage collector
-            ended, started = (LOST, timestamp()) if phase == "Running" else await self._live(plan)
+            ended, started = (LOST, format_time(datetime.now(UTC))) if phase == "Running" else await self._live(plan)
             now = await self.machine.whereabouts(self.pod)
             if now == "gone":
-                await self.machine.replaced(self.pod)
+                await self.machine.until_node(self.pod, lambda node: True)
                 now = "replaced"
             if now == "replaced":
                 ended = LOST
             self._kept = ended.log
             self.ended.set()
-            patch = pod_status.terminated(self.pod, ended, started, timestamp())
+            patch = pod_status.terminated(self.pod, ended, started, format_time(datetime.now(UTC)))
             await self.machine.patch_status(patch, self.pod)
         while self._why != DELETED:
             self._wanted.clear()
@@ -103,7 +102,7 @@ class AgentPod:
 
     async def _live(self, plan: Plan) -> tuple[Ended, str]:
         """The pod's life from Pending on, and when it started."""
-        started = timestamp()
+        started = format_time(datetime.now(UTC))
         if plan.fault.waiting:
             message = f"Back-off pulling image {self.pod['spec']['containers'][0]['image']}"
             patch = pod_status.waiting(self.pod, started, plan.fault.waiting, message)
@@ -130,7 +129,8 @@ class AgentPod:
             await wanted.wait()
             return LOST
         if plan.fault.held:
-            await first_of(wanted.wait(), self.machine.released(self.pod))
+            free = self.machine.until_node(self.pod, lambda node: FAULT not in node["metadata"].get("annotations", {}))
+            await first_of(wanted.wait(), free)
         if await _happens(wanted, plan.seconds if plan.fault.ends else None):
             return Ended(SIGTERM_EXIT)
         if not plan.fault.runs:
@@ -170,11 +170,6 @@ def environment(pod: Object) -> dict[str, str]:
     """The variables of the agent's container that have their value in the manifest."""
     container = next(item for item in pod["spec"]["containers"] if item["name"] == AGENT_CONTAINER)
     return {item["name"]: item["value"] for item in container.get("env", []) if "value" in item}
-
-
-def timestamp() -> str:
-    """Now, as the API writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 async def _happens(event: asyncio.Event, seconds: float | None) -> bool:

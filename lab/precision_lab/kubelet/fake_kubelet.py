@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,16 +22,14 @@ from precision_lab.kubelet.agent_pod import DELETED, AgentPod, Whereabouts
 from precision_lab.kubelet.agent_process import AgentHost, agent_host
 from precision_lab.kubelet.faults import Plan, plan_of
 from precision_lab.kubelet.log_server import log_server
-from precision_lab.names import FAULT
 from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
 from precision_operator.cluster.watch_loop import WatchLoop, WatchTarget
 from precision_operator.cluster.withdrawal import first_of
 
 log = logging.getLogger("precision_lab.kubelet.fake_kubelet")
 AGENT_PODS = WatchTarget("", "v1", "pods", label_selector=f"{LABEL_APP}={AGENT_APP}")
-REPLACED_SECONDS = 1.0
-RELEASED_SECONDS = 0.5
-"""How often a pod whose node is gone looks for another one of its name."""
+LOOK_SECONDS = 0.5
+"""How often a pod whose node is gone or has a fault looks again."""
 
 
 class Kubelets(WatchLoop):
@@ -91,23 +89,16 @@ class Kubelets(WatchLoop):
             return "gone"
         return "there" if node["metadata"]["uid"] == self._nodes.get(pod["metadata"]["uid"]) else "replaced"
 
-    async def replaced(self, pod: Object) -> None:
-        """Returns when there is another node of that name, whose kubelet finds the pod among its own.
+    async def until_node(self, pod: Object, holds: Callable[[Object], bool]) -> None:
+        """Returns when there is a node of the pod's node's name, perhaps another one, for which that holds.
 
         Cancelled when the garbage collector takes the pod first.
         """
         while True:
-            if await self._node(pod) is not None:
-                return
-            await asyncio.sleep(REPLACED_SECONDS)
-
-    async def released(self, pod: Object) -> None:
-        """Returns when the pod's node is there and has no fault any more."""
-        while True:
             node = await self._node(pod)
-            if node is not None and FAULT not in node["metadata"].get("annotations", {}):
+            if node is not None and holds(node):
                 return
-            await asyncio.sleep(RELEASED_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def patch_status(self, patch: Object, pod: Object) -> None:
         """Writes the status; a pod that is gone or was made anew under its name is left alone."""

@@ -15,6 +15,7 @@ from precision_api.facts import names
 from precision_api.facts.products import ProductClass
 from precision_lab.fleet.hardware import HARDWARE
 from precision_lab.pictures.sweep_plans import Raw, answer, plans, swept_fleet
+from precision_operator.core.observe.clock import format_time
 from precision_operator.exporter.body import build
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
@@ -87,12 +88,12 @@ class Sweep:
 
     @cached_property
     def reports(self) -> tuple[Raw, ...]:
-        return tuple(_report(node, self.at, self.number) for node in self.nodes)
+        return tuple(_report(node, self.finished_at, self.number) for node in self.nodes)
 
     @cached_property
     def profiles(self) -> tuple[Raw, ...]:
         """The PrecisionProfiles: one, complete."""
-        return (_profile(self.nodes, self.at),)
+        return (_profile(self.nodes, self.finished_at),)
 
     @cached_property
     def plans(self) -> tuple[Raw, ...]:
@@ -106,7 +107,7 @@ class Sweep:
     @property
     def finished_at(self) -> str:
         """`at`, as objects tell it."""
-        return _time(self.at)
+        return format_time(self._now)
 
     @cached_property
     def _fleet(self) -> Fleet:
@@ -208,9 +209,8 @@ def _with_stories(node: SweptNode, planted: Planted, number: int, count: int) ->
     return node
 
 
-def _report(node: SweptNode, at: float, number: int) -> Raw:
+def _report(node: SweptNode, finished: str, number: int) -> Raw:
     hardware = HARDWARE[node.product]
-    finished = _time(at)
     domain = {"nvlinkDomain": f"{node.product.lower()}-rack.{node.rack + 1}"} if hardware.is_grace else {}
     run = f"run-{number}"
     name = names.report_name(PROFILE, f"uid-{node.name}")
@@ -282,8 +282,8 @@ def _row(node: SweptNode, recipe: str) -> Raw:
     return row | energy | {"tokensPerJouleNet": f"{rate / (watts * 0.86):.4f}"}
 
 
-def _profile(nodes: Sequence[SweptNode], at: float) -> Raw:
-    finished, size = _time(at), len(nodes)
+def _profile(nodes: Sequence[SweptNode], finished: str) -> Raw:
+    size = len(nodes)
     counts = {
         "slow": sum(node.fallback or node.rate < 0.94 for node in nodes),
         "fallback": sum(node.fallback for node in nodes),
@@ -303,7 +303,3 @@ def _profile(nodes: Sequence[SweptNode], at: float) -> Raw:
             ],
         },
     }
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

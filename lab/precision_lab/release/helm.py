@@ -1,24 +1,16 @@
 """Helm against a lab's cluster, as a user runs it: install, upgrade, uninstall, and what a release consists of."""
 
 import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from precision_lab.builds.binaries import binaries
 from precision_lab.cluster.objects import Object
 from precision_lab.lab import Lab
 from precision_lab.processes.ports import free_ports
-from precision_lab.release.install import CHART, NAMESPACE, RELEASE, REPOSITORY, Program, program_of
-
-HELM_SECONDS = 300
-
-
-class HelmError(Exception):
-    """Helm ended with an error; the message is what it said."""
+from precision_lab.release.install import CHART, NAMESPACE, RELEASE, Program, helm, program_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +46,9 @@ class Release:
         return {program.name: program for program in made}
 
     def helm(self, *words: str, stdin: str = "") -> str:
-        """What `helm WORDS` prints, said in the repository's folder. Raises HelmError with its words when it fails."""
-        program = str(binaries([self.program])[self.program])
-        homes = {f"HELM_{kind}_HOME": str(self.lab.run_dir / "helm") for kind in ("CACHE", "CONFIG", "DATA")}
-        command = [program, *words, f"--namespace={self.namespace}", f"--kubeconfig={self.lab.kubeconfig}"]
-        done = subprocess.run(
-            command,
-            cwd=REPOSITORY,
-            input=stdin,
-            env={**homes, "HOME": str(self.lab.run_dir)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=HELM_SECONDS,
-        )
-        if done.returncode != 0:
-            raise HelmError(f"{self.program} {' '.join(words)}: {done.stderr.strip()}")
-        return done.stdout
+        """What `helm WORDS` prints, said in the repository's folder. Raises ProcessError with its words."""
+        where = (f"--namespace={self.namespace}", f"--kubeconfig={self.lab.kubeconfig}")
+        return helm(self.lab, *words, *where, stdin=stdin, program=self.program)
 
 
 def notes_of(output: str) -> str:

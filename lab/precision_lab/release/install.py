@@ -27,6 +27,7 @@ CHART = REPOSITORY / "charts" / "precision-profiler"
 RELEASE = "precision-profiler"
 NAMESPACE = "precision-system"
 READY_SECONDS = 60.0
+HELM_SECONDS = 300
 RUNS_AS = f"{PREFIX}/runs-as"
 """Annotation of a Deployment without replicas."""
 
@@ -100,16 +101,28 @@ def install(lab: Lab, watch: Sequence[str] = (), values: Sequence[str] = (), sta
 
 def render(lab: Lab, namespace: str, values: Sequence[str] = ()) -> list[Object]:
     """The chart's objects for this cluster, as `helm template` prints them."""
-    helm = binaries(["helm"])["helm"]
     version = lab.get("--raw=/version")["gitVersion"]
     settings = [part for value in values for part in ("--set", value)]
-    settings += [f"--namespace={namespace}", f"--kube-version={version}"]
+    where = (f"--namespace={namespace}", f"--kube-version={version}")
+    return [item for item in yaml.safe_load_all(helm(lab, "template", RELEASE, str(CHART), *settings, *where)) if item]
+
+
+def helm(lab: Lab, *words: str, stdin: str = "", program: str = "helm") -> str:
+    """What `helm WORDS` prints, said in the repository's folder. Raises ProcessError with its words when it fails."""
     homes = {f"HELM_{kind}_HOME": str(lab.run_dir / "helm") for kind in ("CACHE", "CONFIG", "DATA")}
-    command = [str(helm), "template", RELEASE, str(CHART), *settings]
-    done = subprocess.run(command, env=homes, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(binaries([program])[program]), *words],
+        cwd=REPOSITORY,
+        input=stdin,
+        env={**homes, "HOME": str(lab.run_dir)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HELM_SECONDS,
+    )
     if done.returncode != 0:
-        raise ProcessError(f"rendering the chart: {done.stderr.strip()}")
-    return [item for item in yaml.safe_load_all(done.stdout) if item]
+        raise ProcessError(f"{program} {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def without_pods(deployment: Object) -> Object:

@@ -14,6 +14,7 @@ from precision_operator.cluster.connection import DirectCluster
 from precision_operator.cluster.http_server import probes, serving
 from precision_operator.cluster.log_format import log_plainly
 from precision_operator.cluster.withdrawal import first_of, on_signals, own_deployment_deleted, signal_comes
+from precision_operator.core.observe.configuration import namespaces, parts
 from precision_operator.exporter.details import Details
 from precision_operator.exporter.families.family import LEVELS
 from precision_operator.exporter.families.selection import Selection
@@ -33,13 +34,6 @@ MOST_SAMPLES = 64
 """Full results are some 100 kB each, and a median of a few nodes is as good."""
 
 
-def _namespaces(text: str) -> tuple[str, ...]:
-    namespaces = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not namespaces:
-        raise argparse.ArgumentTypeError("name at least one namespace, such as precision-system")
-    return namespaces
-
-
 def _number(text: str, least: int, most: int) -> int:
     if not (text.isdecimal() and least <= int(text) <= most):
         raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
@@ -47,8 +41,7 @@ def _number(text: str, least: int, most: int) -> int:
 
 
 def _expressions(text: str) -> tuple[str, ...]:
-    expressions = tuple(part.strip() for part in text.split(",") if part.strip())
-    for expression in expressions:
+    for expression in (expressions := parts(text)):
         try:
             re.compile(expression)
         except re.error as error:
@@ -59,9 +52,7 @@ def _expressions(text: str) -> tuple[str, ...]:
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line, read."""
     parser = argparse.ArgumentParser("python -m precision_operator.exporter", description=__doc__)
-    parser.add_argument(
-        "--watch-namespaces", type=_namespaces, required=True, metavar="A,B", help="Namespaces to show."
-    )
+    parser.add_argument("--watch-namespaces", type=namespaces, required=True, metavar="A,B", help="Namespaces to show.")
     parser.add_argument("--port", type=int, default=9464, help="Port to serve on; 0: any. Default: %(default)s.")
     parser.add_argument("--probe-port", type=int, default=0, help="Port of /healthz and /readyz alone. Default: any.")
     parser.add_argument("--host", default="127.0.0.1", help="Address to serve on; empty: any. Default: %(default)s.")

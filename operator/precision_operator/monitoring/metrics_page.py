@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import Any
 
+from precision_operator.core.status.reasons_page import table
 from precision_operator.exporter.families.family import NODE, POOL_OF, PROFILE, Family
 from precision_operator.exporter.families.plan import PLAN
 from precision_operator.exporter.families.table import (
@@ -177,9 +178,3 @@ def _words(template: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", r"\|")
-
-
-def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A Markdown table."""
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.configuration import AgentDefaults, FleetLimits
+from precision_operator.core.observe.configuration import AgentDefaults, FleetLimits, namespaces, parts
 from precision_operator.core.observe.node_gate import NodeGate
 from precision_operator.core.observe.observed import Raw, Settings
 from precision_operator.core.observe.stop import stop_of
@@ -30,9 +30,9 @@ class Configured:
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options that `configured_by` reads."""
     add = parser.add_argument
-    add("--watch-namespaces", type=_namespaces, required=True, metavar="A,B", help="Namespaces of the profiles.")
+    add("--watch-namespaces", type=namespaces, required=True, metavar="A,B", help="Namespaces of the profiles.")
     add("--agent-image", default="", help="Agent image of profiles that name none.")
-    add("--allowed-images", type=_parts, default=(), metavar="P,P", help="Prefixes of the agent images to allow.")
+    add("--allowed-images", type=parts, default=(), metavar="P,P", help="Prefixes of the agent images to allow.")
     add("--priority-class", default=DEFAULT_PRIORITY_CLASS, help="PriorityClass of the agents: %(default)s.")
     add("--agent-service-account", default="precision-profiler-agent", help="Of the agents: %(default)s.")
     add(
@@ -52,7 +52,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add("--profiles-per-namespace", type=int, metavar="N", help="Most profiles served of a namespace. Default: all.")
     add(
         "--plans-across-namespaces",
-        type=_parts,
+        type=parts,
         default=(),
         metavar="A,B",
         help="Namespaces whose capacity plans may read reports of other watched namespaces. Default: none.",
@@ -61,7 +61,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add("--stop-message", default="", metavar="TEXT", help="Why: shown in the status of every profile.")
     add(
         "--startup-taints",
-        type=_parts,
+        type=parts,
         default=(),
         metavar="K,K",
         help="Keys of taints of nodes that are not in service yet; KEY/ means all keys below it.",
@@ -73,7 +73,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         help="Ask for GPUs by resource claim (DRA) on nodes that offer them so: %(default)s.",
     )
     add("--device-class", default="gpu.nvidia.com", help="DeviceClass of the agents' claims: %(default)s.")
-    add("--nvlink-domain-labels", type=_parts, default=(), metavar="L,L", help="More labels that name NVLink domains.")
+    add("--nvlink-domain-labels", type=parts, default=(), metavar="L,L", help="More labels that name NVLink domains.")
     add("--show-other-namespaces", action="store_true", help="Name pods and profiles of other namespaces in statuses.")
     add(
         "--node-condition",
@@ -135,17 +135,6 @@ class _SettingsParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
-
-
-def _parts(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-
-
-def _namespaces(text: str) -> tuple[str, ...]:
-    namespaces = _parts(text)
-    if not namespaces:
-        raise argparse.ArgumentTypeError("name at least one namespace, such as precision-system")
-    return namespaces
 
 
 def _document(of: type[Told], text: str, option: str) -> Told:

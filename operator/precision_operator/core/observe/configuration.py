@@ -3,6 +3,7 @@
 Defaults where their profile says nothing, and limits on the agents of all namespaces together.
 """
 
+import argparse
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -106,3 +107,15 @@ class FleetLimits(Document):
     @property
     def empty(self) -> bool:
         return self == FleetLimits(pool_label=self.pool_label)
+
+
+def parts(text: str) -> tuple[str, ...]:
+    """What a command line lists as `A,B`, each once."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def namespaces(text: str) -> tuple[str, ...]:
+    """`A,B` with at least one name. Raises argparse.ArgumentTypeError."""
+    if names := parts(text):
+        return names
+    raise argparse.ArgumentTypeError("name at least one namespace, such as precision-system")

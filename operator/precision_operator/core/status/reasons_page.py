@@ -52,7 +52,7 @@ _EXIT_HEAD = """\
 
 def page() -> str:
     rows = [(f"`{row.reason}`", str(row.code), _shown(row.sentence)) for row in EXITS if row is not PUBLISHED]
-    exits = f"{_EXIT_HEAD}\n{_table(('Name', 'Exit code', 'Meaning'), rows)}"
+    exits = f"{_EXIT_HEAD}\n{table(('Name', 'Exit code', 'Meaning'), rows)}"
     return "\n".join([_HEAD, *(_section(kind) for kind in SECTIONS), exits])
 
 
@@ -60,7 +60,7 @@ def _section(kind: Kind) -> str:
     title, introduction = SECTIONS[kind]
     reasons = [reason for reason in REASONS.values() if reason.kind == kind]
     rows = [(f"`{it.code}`", _shown(begun(it.template)), _shown(it.next_step)) for it in reasons]
-    return f"## {title}\n\n{introduction}\n\n{_table(('Reason', 'Meaning', 'What to do next'), rows)}"
+    return f"## {title}\n\n{introduction}\n\n{table(('Reason', 'Meaning', 'What to do next'), rows)}"
 
 
 def _shown(template: str) -> str:
@@ -68,6 +68,7 @@ def _shown(template: str) -> str:
     return re.sub(r"\{(\w+)\}", r"*\1*", template.replace("|", r"\|")).replace("_", r"\_")
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A Markdown table."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

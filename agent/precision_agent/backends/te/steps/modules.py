@@ -1,7 +1,7 @@
 """Transformer Engine's modules as the tiers use them: linear and transformer layers, and which recipe holds where."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -240,7 +240,6 @@ class Stack:
     layers: tuple[Any, ...]
     recipe: Any | None
     rotary: torch.Tensor | None = None
-    attention_recipe: Any | None = field(default=None)
     dense: int = 0
 
     def forward(self, x: torch.Tensor, first: bool | None) -> torch.Tensor:
@@ -265,12 +264,10 @@ def stack(
 ) -> Stack:
     """Layers of their own, in `recipe`; with scope `mlp` the attention keeps `attention_recipe`, but of bf16."""
     layers = tuple(transformer_layer(api, plan, recipe, device) for plan in plans)
-    attention_recipe = attention_recipe if te_recipe else None
     if scope == "mlp":
         for layer in layers:
-            keep_attention(api, layer, attention_recipe)
-    apart = sum(plan.dense for plan in plans)
-    return Stack(api, layers, te_recipe, attention_recipe=attention_recipe, dense=apart)
+            keep_attention(api, layer, attention_recipe if te_recipe else None)
+    return Stack(api, layers, te_recipe, dense=sum(plan.dense for plan in plans))
 
 
 def rotary(api: Api, model: ModelSpec, sequence: int, device: torch.device) -> torch.Tensor | None:

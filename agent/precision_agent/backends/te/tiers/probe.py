@@ -27,7 +27,8 @@ from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import LinearShape, layer_plans, stack
 from precision_agent.backends.te.tiers.gemm_tier import Unit
-from precision_agent.precision.kernels import KernelClass, classify, emulation_seen, share_by_class
+from precision_agent.precision.kernel_grammars import KernelClass
+from precision_agent.precision.kernels import classify, emulation_seen, share_by_class
 from precision_agent.precision.verification import verdict
 from precision_agent.protocol import Probe
 from precision_api.exchange.result import KernelSeen, NumericErrors
