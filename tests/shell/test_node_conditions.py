@@ -187,6 +187,10 @@ async def test_three_nodes_of_a_rack_that_are_closed_in_a_day_are_the_facilitys(
 
 async def test_a_verdict_opens_a_node_once_its_profile_asks_for_what_the_list_admits() -> None:
     one = One()
+    (row,) = one.gate.profiles  # and to move to another reference, one row for each
+    other = row.model_copy(update={"reference_sha256": "0" * 64})
+    one.gate = one.gate.model_copy(update={"profiles": (other, row)})
+    one.start()
     one.ask(mustDetectPercent={"reference": 15, "node": 15})
     assert await one.measure() == ("Unknown", "NotListed")
     one.ask()

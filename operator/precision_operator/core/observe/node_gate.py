@@ -53,13 +53,13 @@ class NodeGate(Document):
     profiles: tuple[GatedProfile, ...] = Field((), description="Whose verdicts may reach a Node.")
     taints: tuple[fields.LabelKey, ...] = Field((), description="Keys of taints of nodes that wait for the verdict.")
 
-    def of(self, namespace: str, name: str) -> GatedProfile | None:
-        """What the list says of a profile."""
-        return next((row for row in self.profiles if (row.namespace, row.profile) == (namespace, name)), None)
+    def of(self, namespace: str, name: str) -> tuple[GatedProfile, ...]:
+        """What the list says of a profile: while it moves to another reference, a row for each."""
+        return tuple(row for row in self.profiles if (row.namespace, row.profile) == (namespace, name))
 
     def taints_for(self, namespace: str, name: str) -> tuple[str, ...]:
         """Keys of taints that agents of a profile tolerate since they wait for its verdict."""
-        return self.taints if self.taints and self.of(namespace, name) is not None else ()
+        return self.taints if self.taints and self.of(namespace, name) else ()
 
 
 class NodeVerdict(NamedTuple):

@@ -56,15 +56,15 @@ class NodeConditions:
 
     def collected(self, job: JobView, pod: PodView | None, status: ReportStatus) -> None:
         """Take what an agent left, as it was just written; `pod` is the Job's own."""
-        if self._gate.of(job.namespace, job.profile) is not None:
+        if self._gate.of(job.namespace, job.profile):
             image = pod.image_id if pod is not None and pod.job_uid == job.uid else ""
             self._left[job.namespace, job.profile, job.node_uid] = status, image
 
     async def judge(self, report: ReportView, terms: Terms, facts: NodeFacts) -> None:
         """The verdict by what was collected alone, whatever the report holds by now. Raises ApiError."""
         key = report.namespace, report.profile, report.node_uid
-        row, left = self._gate.of(*key[:2]), self._left.get(key)
-        if row is None or left is None:
+        rows, left = self._gate.of(*key[:2]), self._left.get(key)
+        if not rows or left is None:
             return
         (status, image), verdict = left, self._verdicts.get((*key, report.uid))
         run, newest = status.run, verdict.runs.run if verdict is not None and verdict.runs is not None else ""
@@ -75,7 +75,8 @@ class NodeConditions:
         self._verdicts[(*key, report.uid)] = verdict
         on_boot = AcceptanceSubject(boot_id=verdict.unhealthy_boot_id)
         subject = on_boot if verdict.unhealthy and verdict.verdict == "Fail" else verdict.subject or on_boot
-        is_listed = verdict.verdict == "Inconclusive" or row.admits(terms.asked, terms.recipes, image)
+        is_listed = any(row.admits(terms.asked, terms.recipes, image) for row in rows)
+        is_listed = is_listed or verdict.verdict == "Inconclusive"
         evidence = verdict.model_copy(update={"subject": subject} | ({} if is_listed else NOT_LISTED))
         self._evidence[key] = evidence
         if evidence.verdict != "Inconclusive":  # else it is decided again when what it hangs on changes
@@ -123,7 +124,7 @@ class NodeConditions:
 
     def _lapsed(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> Iterator[tuple[str, str]]:
         """Why no report of a profile of the list says Pass, of the nodes whose condition is True."""
-        listed = [it for it in observed.profiles if self._gate.of(it.namespace, it.name) is not None]
+        listed = [it for it in observed.profiles if self._gate.of(it.namespace, it.name)]
         reports = [observed.reports_of[profile.uid] for profile in listed]
         for uid, facts in nodes.items():
             if facts.verdict.status == "True":
