@@ -30,7 +30,6 @@ KUEUE = "system:serviceaccount:queues:kueue"
 STRANGER, TENANT, ADMIN = "system:serviceaccount:kube-ovn:ovn", "tenant", "admin-of-a-team"
 ASK = "ask the administrators of Precision Profiler (release fleet in namespace profiling)."
 OURS = f"{names.GROUP}/*"
-LET_GO = {"spec": {"suspend": False}}
 TO_FLAVOR = {"spec": {"nodeSelector": {"pool": "a"}}}
 VALUES: dict[str, Any] = {
     "tolerations": {"enabled": True, "allowedKeys": ["team.example/", "dedicated"]},
@@ -263,7 +262,7 @@ PROTECTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "the Job's parallelism": ("jobs", {"spec": {"parallelism": 0}}, "spec.parallelism"),
     "the Job's deadline": ("jobs", {"spec": {"activeDeadlineSeconds": 5}}, "spec.activeDeadlineSeconds"),
     "the Job's template": ("jobs", {"spec": {"template": TO_FLAVOR}}, "spec.template"),
-    "a held Job": ("jobs", LET_GO, "spec.suspend"),
+    "a held Job": ("jobs", {"spec": {"suspend": False}}, "spec.suspend"),
 }
 """What a stranger with all rights changes of an agent, and what the refusal names."""
 FREE: dict[str, tuple[str, dict[str, Any]]] = {

@@ -57,7 +57,6 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 """What a command is called with, where it needs arguments."""
 
 runner = CliRunner()
-each_of_ours = pytest.mark.parametrize("name", OURS)
 each_command = pytest.mark.parametrize("name", COMMANDS)
 MODELS = {PROFILE_KIND: ProfileSpec, PLAN_KIND: PlanSpec}
 NUMBER_OR_PERCENT = 'write a number of nodes from 1 on, or a per cent from "1%" to "100%"'
@@ -175,7 +174,7 @@ def test_names_are_written_as_kubectl_writes_them(row: dict[str, str], name: str
     assert as_names([row, row]) == name
 
 
-@each_of_ours
+@pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize(
     ("words", "told"),
     [

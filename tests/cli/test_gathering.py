@@ -27,7 +27,6 @@ from tests.support.small_model import FROM_CONFIG_MAP
 from tests.support.world import profile, report, tried
 
 FORBIDDEN = ApiError(403, "Forbidden", "GET /x: you cannot list resource (403 Forbidden)")
-DEPLOYMENTS = paths.collection("apps/v1", "deployments", "precision-system")
 PRIORITY_CLASSES = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
 IMAGE, ALLOWED = "--agent-image=registry.example/agent:1", "--allowed-images=registry.example/"
 ROLE = {"app.kubernetes.io/name": "precision-profiler", "app.kubernetes.io/component": "operator"}
@@ -50,7 +49,7 @@ def installed(operator: dict[str, Any]) -> tuple[tuple[str, dict[str, Any]], ...
     """An operator's Deployment, and the binding that names it."""
     subject = {key: operator["metadata"][key] for key in ("name", "namespace")}
     binding = {"metadata": {"name": subject["name"], "labels": ROLE}, "subjects": [subject]}
-    return (DEPLOYMENTS, operator), (BINDINGS, binding)
+    return (paths.collection("apps/v1", "deployments", "precision-system"), operator), (BINDINGS, binding)
 
 
 def cluster(*objects: tuple[str, dict[str, Any]]) -> FakeCluster:

@@ -16,8 +16,6 @@ from tests.cli.api import Api, stand_in
 from tests.cli.test_conventions import ARGUMENTS, OF_THE_AGENT, WRITES_A_FILE, a_world
 from tests.support.eventually import eventually
 
-HEAVY = {"kubernetes", "aiohttp", "requests", "numpy", "highspy", "kopf"}
-
 
 def process(*words: str, python: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
     """`kubectl-precision WORDS`, as a process of its own."""
@@ -37,7 +35,7 @@ def test_no_command_but_plan_imports_what_plans_or_the_operator_need(
         _, err = running.communicate(timeout=60)
     imported = set(re.findall(r"^import time: .*\| +(\w+)$", err, re.MULTILINE))
     assert "precision_operator" in imported
-    assert imported & HEAVY == set()
+    assert imported & {"kubernetes", "aiohttp", "requests", "numpy", "highspy", "kopf"} == set()
 
 
 def test_without_kubectl_one_sentence_says_so(api: Api) -> None:

@@ -99,8 +99,6 @@ NEW = observed([profile()])
 DONE = observed([profile()], reports=(report(status=measured()),))
 ITS_JOB = job()
 BEGUN = observed([profile()], jobs=(ITS_JOB,), pods=(pod(ITS_JOB, "Pending"),))
-UNPUBLISHED = observed([profile()], {"uid-n1": node_object(gpus=None, name="n1")}, slices=())
-TIGHT = observed([profile(rollout={"powerBudgetWatts": 5000})])
 RETRYING = observed(
     [profile(rollout={"retry": {"limit": 2, "backoffSeconds": 300}})],
     reports=(report(status=tried("failed", failures=1, reason="AgentCrashed")),),
@@ -128,7 +126,7 @@ CHANGED: dict[str, tuple[Observed, str, dict[str, Any], str]] = {
     ),
     "the node": (NEW, "AgentStarting", {"nodes": nodes("n1", unschedulable=True)}, "Cordoned"),
     "the node's slices": (
-        UNPUBLISHED,
+        observed([profile()], {"uid-n1": node_object(gpus=None, name="n1")}, slices=()),
         "GPUsNotReady",
         {"slices": (resource_slice("NVIDIA H100 80GB HBM3", count=8),)},
         "AgentStarting",
@@ -150,7 +148,7 @@ CHANGED: dict[str, tuple[Observed, str, dict[str, Any], str]] = {
     "the Job's pod": (BEGUN, "AgentStarting", {"pods": (pod(ITS_JOB),)}, "AgentRunning"),
     "who holds the GPUs": (NEW, "AgentStarting", {"occupancy": {"n1": Occupancy("team/train-0", 8)}}, "Busy"),
     "the watts that a report tells": (
-        TIGHT,
+        observed([profile(rollout={"powerBudgetWatts": 5000})]),
         "PowerBudgetTooSmall",
         {"reports": (report(owner="other", status=measured(limit_watts=4000)),)},
         "AgentStarting",

@@ -15,7 +15,6 @@ SAID = (
     "not schedulable, preemption: 0/7 nodes are available: 7 Preemption is not helpful for scheduling."
 )
 """As the scheduler of 1.36 says it."""
-OF_GPUS = {"gpu.nvidia.com": True, "mig.nvidia.com": False}
 
 
 def pod_object(message: str = SAID, status: Mapping[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
@@ -81,7 +80,7 @@ def exactly(device_class: str = "gpu.nvidia.com", **more: Any) -> dict[str, Any]
     ],
 )
 def test_gpus_that_a_claim_asks_for(claim: dict[str, Any], gpus: int | None) -> None:
-    assert waiting_pods.gpus_of_claim(claim, OF_GPUS) == gpus
+    assert waiting_pods.gpus_of_claim(claim, {"gpu.nvidia.com": True, "mig.nvidia.com": False}) == gpus
 
 
 def test_gpus_are_of_what_selectors_and_extended_resources_say() -> None:

@@ -27,13 +27,12 @@ def test_each_path_is_scraped_with_a_shard_of_its_own_that_samples_lose() -> Non
     assert all(job["honor_labels"] for job in jobs)
 
 
-CAMPAIGN = Campaign(nodes=200, begin=1e9)
 PARTS = ("_bucket", "_sum", "_count")
 
 
 def samples(at: float) -> dict[str, float]:
     """Series to value."""
-    lines = CAMPAIGN.text(at).decode().splitlines()
+    lines = Campaign(nodes=200, begin=1e9).text(at).decode().splitlines()
     return {series: float(value) for series, value in (line.rsplit(" ", 1) for line in lines)}
 
 

@@ -46,7 +46,6 @@ AUTO: dict[str, Any] = {
 }
 SHARED: dict[str, Any] = {"crds": {"enabled": False}, "agent": {"priorityClass": {"create": False}}}
 """Of a release that leaves to another one what a cluster has once."""
-MONITORING = ("ServiceMonitor", "PrometheusRule")
 Object = dict[str, Any]
 
 
@@ -270,7 +269,7 @@ def test_everything_of_the_release_is_in_the_cluster(upgraded: Step, lab: Lab) -
 
 
 def test_without_prometheus_operator_none_of_its_kinds_is_asked_for(upgraded: Step) -> None:
-    assert upgraded.kinds() & set(MONITORING) == set()
+    assert upgraded.kinds() & {"ServiceMonitor", "PrometheusRule"} == set()
 
 
 def test_asked_for_all_the_same_helm_says_which_kind_is_missing(release: Release, upgraded: Step) -> None:

@@ -26,7 +26,6 @@ from tests.support.installed import (
 from tests.support.plugin import Plugin
 
 pytestmark = pytest.mark.node
-BACKEND = ("fake_backend.py", "worker_backend.py")
 MEASURE = """
 import ctypes, os, sys
 from pathlib import Path
@@ -104,7 +103,7 @@ def test_a_real_container_reports_nvmls_memory_of_the_run_and_the_allocators_by_
     (folder / "gpus.txt").write_text("gpu GPU-a\nname NVIDIA H200\npower 0 500\nmemory 150000000000 500000000\n")
     support = folder / "tests" / "support"
     support.mkdir(parents=True)
-    for name in BACKEND:
+    for name in ("fake_backend.py", "worker_backend.py"):
         shutil.copy(Path(fake_backend.__file__).with_name(name), support)
     with installed.real.agents_run(MEASURE):
         recipes, agent = ["bf16", "fp8_current"], {"resources": AGENT_RESOURCES, "gpus": "One"}

@@ -24,7 +24,6 @@ PATHS: dict[Kind, Callable[[str], str]] = {
     "pods": paths.pods,
     "details": paths.config_maps,
 }
-LOST_PLACE = "a watch lost its place, so that the history has a gap"
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Watches:
     def all_changes(self) -> list[Change]:
         """All changes up to now in the order of the cluster."""
         eventually(lambda: all(self._shows(kind, self._list(path)) for kind, path in self._paths.items()))
-        assert not self._broken, LOST_PLACE
+        assert not self._broken, "a watch lost its place, so that the history has a gap"
         return sorted(self._seen, key=lambda change: change.version)
 
     def _shows(self, kind: str, listed: Object) -> bool:

@@ -18,7 +18,6 @@ from tests.support.site import Site
 QUEUE_LABEL = f"{GROUP}/queue-name"
 ACCOUNT = "system:serviceaccount:queues:kueue"
 """It may be called otherwise than Kueue's chart calls it: `policies.agents.kueueAccount`."""
-VERSIONS = ("v1beta1", "v1beta2")
 DEFINITION = f"{PLURAL}.{GROUP}"
 Keys = Literal["group", "flavor"]
 """By which label keys flavors are told apart: those of all flavors of a resource group together (Kueue up to the change
@@ -39,7 +38,7 @@ def serve(site: Site, *served: str) -> None:
     stored = served[-1]
     versions = [
         {"name": version, "served": version in served, "storage": version == stored, "schema": schema}
-        for version in VERSIONS
+        for version in ("v1beta1", "v1beta2")
     ]
     site.lab.apply(
         {

@@ -13,14 +13,11 @@ from typing import Any
 
 from precision_agent.precision.kernels import classify
 from precision_agent.precision.occupancy import Span, divided, union
-from precision_agent.protocol import KernelSeconds, ProfiledKernel, RegionName, TracedPass
+from precision_agent.protocol import KernelSeconds, ProfiledKernel, TracedPass
 
 PREFIX = "pp"
-GPU_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 GRAPH_LAUNCHES = frozenset({"cudaGraphLaunch", "cuGraphLaunch"})
 US = 1e-6
-DENSE_REGIONS: frozenset[RegionName] = frozenset({"dense_forward", "dense_backward"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ class Launch:
     @property
     def dense(self) -> bool:
         """Whether a region of dense layers launched it, beside which others have experts."""
-        return self.region in DENSE_REGIONS
+        return self.region in ("dense_forward", "dense_backward")
 
     @property
     def multiplies(self) -> bool:
@@ -70,7 +67,7 @@ def launches(trace: Mapping[str, Any]) -> tuple[Launch, ...]:
     called = {
         event["args"]["correlation"]: float(event["ts"])
         for event in events
-        if event.get("cat") in LAUNCHES and "correlation" in event.get("args", {})
+        if event.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in event.get("args", {})
     }
     ranges_or_none = [_range(event) for event in events]
     ranges = sorted((range_ for range_ in ranges_or_none if range_), key=lambda range_: range_.start)
@@ -80,7 +77,7 @@ def launches(trace: Mapping[str, Any]) -> tuple[Launch, ...]:
     regions = [range_ for range_ in ranges if range_.region]
     if len(replays) == len(regions):  # a graph each: by their order, for two clocks may be microseconds apart
         called |= {number: range_.start for (_, number), range_ in zip(replays, regions, strict=True)}
-    work = [event for event in events if event.get("cat") in GPU_WORK]
+    work = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     if not any(event["cat"] == "kernel" for event in work):
         return ()
     launched = [_launch(event, called.get(event.get("args", {}).get("correlation")), ranges) for event in work]

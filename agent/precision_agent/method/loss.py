@@ -31,7 +31,6 @@ and whatever its gradient norm does."""
 NORM_FACTOR, NORM_STEPS = 10.0, 3
 MAD_TO_SIGMA = 1.4826
 """Of a normal distribution."""
-DivergenceReason = Literal["non_finite", "loss_rose", "gradient_norm_rose"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class Divergence:
     """The first step (from 1) at which a run counts as diverged, and by which rule."""
 
     step: int
-    reason: DivergenceReason
+    reason: Literal["non_finite", "loss_rose", "gradient_norm_rose"]
 
 
 def divergence(loss: Sequence[float], norms: Sequence[float] = ()) -> Divergence | None:

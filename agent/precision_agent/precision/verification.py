@@ -45,10 +45,8 @@ measured 0.037 for MXFP8 and 0.043 for per-tensor FP8 (marin-community/marin iss
 don't overlap: an error below a band means that a more exact format ran, one above it a wrong product. bf16's reaches
 far down because FP32 results of bf16 operands are as good, and up for accumulation in another order."""
 
-NumericVerdict = Literal["within", "too_exact", "too_large"]
 
-
-def numeric_verdict(recipe: Recipe, error: float) -> NumericVerdict:
+def numeric_verdict(recipe: Recipe, error: float) -> Literal["within", "too_exact", "too_large"]:
     """How a relative error against FP32 fits the claimed recipe; anything that is no number is `too_large`."""
     band = ERROR_BANDS[recipe]
     if not isfinite(error) or error > band.high:

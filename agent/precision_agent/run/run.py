@@ -71,9 +71,6 @@ class Outcome:
         return b"".join(line.encode() + b"\n" for line in ("", *self.lines)) if self.lines else b""
 
 
-Opener = Callable[[Wanted, MeasurementRequest, Stop], Opened]
-
-
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a run is told from outside, beside its request.
@@ -90,7 +87,7 @@ class Surroundings:
     progress: Progress = lambda phase, done, left: None
     note: Note = lambda text: None
     trace: Path | None = None
-    opener: Opener = open_node
+    opener: Callable[[Wanted, MeasurementRequest, Stop], Opened] = open_node
     warm_up: WarmUp = field(default_factory=WarmUp)
     waves: int = WAVES
     leads: Leads = LEADS

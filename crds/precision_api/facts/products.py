@@ -69,7 +69,6 @@ PARTS: tuple[Part, ...] = (
 # another model word, Server, Edition) makes the name one that this table does not know.
 _PLAIN_WORD = re.compile(r"\d{2,3}gb?|hbm\d\w?|mega|nvlink|sxm\d?|ac|pc|nvl\d{1,2}")
 _FORM_WORDS: Mapping[str, Form] = {"nvl": "NVL", "pcie": "PCIe"}
-_MIG_SUFFIX = re.compile(r"-mig-[0-9a-z.+-]+$")
 
 # The last resort, used only where no label names the GPU: clouds fix the GPU of an instance type.
 # Sources: the instance type lists of AWS EC2 (p5, p6), Google Compute Engine (a3, a4), Azure (ND, NC v5 and v6),
@@ -88,7 +87,7 @@ _INSTANCE_PATTERNS = tuple((re.compile(pattern), product) for pattern, product i
 def plain_name(label: str) -> str:
     """`label` in lower case with dashes, without the vendor and the suffixes for sharing and MIG."""
     name = re.sub(r"[\s_-]+", "-", label.strip().lower()).strip("-")
-    name = _MIG_SUFFIX.sub("", name.removesuffix("-shared"))
+    name = re.sub(r"-mig-[0-9a-z.+-]+$", "", name.removesuffix("-shared"))
     return name.removesuffix("-shared").removeprefix("nvidia-")
 
 

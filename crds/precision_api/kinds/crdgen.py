@@ -22,7 +22,6 @@ from precision_api.kinds.report import ReportSpec, ReportStatus
 from precision_api.kinds.structural import structural
 from precision_api.kinds.yaml_text import yaml_text
 
-CATEGORY = "precision"
 KEPT_BY_GITOPS = {
     "argocd.argoproj.io/sync-options": "Prune=false,Delete=false,ServerSideApply=true",
     "kustomize.toolkit.fluxcd.io/prune": "disabled",
@@ -146,7 +145,7 @@ def definition(kind: ResourceKind) -> dict[str, Any]:
         "plural": kind.plural,
         "singular": kind.kind.lower(),
         "shortNames": [kind.short_name],
-        "categories": [CATEGORY],
+        "categories": ["precision"],
     }
     version = {
         "name": names.VERSION,

@@ -10,9 +10,8 @@ from precision_api.facts.schema import cel, patterned
 
 LabelKey = Annotated[str, Field(min_length=1, max_length=317, description="A label key.")]
 _PERCENT = r"^([1-9][0-9]?|100)%$"
-Percent = Annotated[str, Field(pattern=_PERCENT, max_length=4)]
 IntOrPercent = Annotated[
-    Annotated[int, Field(ge=1, le=100_000)] | Percent,
+    Annotated[int, Field(ge=1, le=100_000)] | Annotated[str, Field(pattern=_PERCENT, max_length=4)],
     Field(
         json_schema_extra={
             "x-kubernetes-int-or-string": True,

@@ -164,7 +164,6 @@ _QWEN_DEFAULTS: Facts = {
 }
 _GEMMA_DEFAULTS: Facts = {"vocab_size": 256000, "head_dim": 256, "tie_word_embeddings": True}
 _ATTN_BIAS = _flags(qkvBias="attention_bias", outBias="attention_bias")
-_LAYER_NORM_BIASES: Facts = {"normBias": True, "mlpBias": True, "qkvBias": True, "outBias": True}
 _GATED: Facts = {"gatedMLP": True}
 _WINDOW_IF_USED = _if_set("use_sliding_window", _window_behind)
 
@@ -305,7 +304,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "gpt2": ModelFamily(
         ("GPT2LMHeadModel",),
         {"vocab_size": 50257, "max_position_embeddings": 1024, "tie_word_embeddings": True},
-        _LAYER_NORM_BIASES,
+        {"normBias": True, "mlpBias": True, "qkvBias": True, "outBias": True},
         (_plain_heads, lambda config: {"learnedPositions": config.integer("max_position_embeddings")}),
         required=("hidden_size", "num_hidden_layers", "num_attention_heads"),
         aliases={

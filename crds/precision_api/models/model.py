@@ -20,14 +20,11 @@ def strict(least: int, most: int) -> Any:
 
 Width = Annotated[int, strict(1, 1_048_576)]
 """A width of a weight matrix. The widest in use (vocabularies apart) are below 10^5."""
-Vocabulary = Annotated[int, strict(1, 4_194_304)]
 Heads = Annotated[int, strict(1, 8192)]
 HeadWidth = Annotated[int, strict(1, 16_384)]
 Layers = Annotated[int, strict(1, 2048)]
 LayersOrNone = Annotated[int, strict(0, 2048)]
 Experts = Annotated[int, strict(2, 8192)]
-TopK = Annotated[int, strict(1, 8192)]
-WidthOrNone = Annotated[int, strict(0, 1_048_576)]
 Sequence = Annotated[int, strict(1, 16_777_216)]
 
 
@@ -49,11 +46,11 @@ class MoE(Document):
     )
 
     num_experts: Experts = Field(description="Experts of one layer, without shared ones.")
-    top_k: TopK = Field(description="Experts that one token is sent to.")
+    top_k: Annotated[int, strict(1, 8192)] = Field(description="Experts that one token is sent to.")
     expert_intermediate_size: Width | None = Field(
         None, description="Inner width of one expert; left out, the model's intermediateSize."
     )
-    shared_expert_intermediate_size: WidthOrNone = Field(
+    shared_expert_intermediate_size: Annotated[int, strict(0, 1_048_576)] = Field(
         0, description="Inner width of the shared expert that every token passes through; 0 means there is none."
     )
     shared_expert_gate: StrictBool = Field(False, description="Whether the shared expert has a learned scalar gate.")
@@ -224,7 +221,7 @@ class ModelSpec(Document):
         None, description="Width of one head; left out, hiddenSize / numAttentionHeads, which must then divide."
     )
     num_hidden_layers: Layers = Field(description="Transformer layers (L).")
-    vocab_size: Vocabulary | None = Field(
+    vocab_size: Annotated[int, strict(1, 4_194_304)] | None = Field(
         None,
         description="Rows of the embedding (V). Left out, there is no lm_head GEMM and parameters are counted without "
         "embedding and head.",

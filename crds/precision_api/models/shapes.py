@@ -28,7 +28,6 @@ RHT_ROWS, RHT_COLUMNS = 64, 128
 
 
 HEAD = "lm_head"
-EXPERT_GEMMS = ("experts_up", "experts_down")
 
 
 class Shape(Document):
@@ -39,12 +38,9 @@ class Shape(Document):
     n: Dimension = Field(description="Columns of the output.")
 
 
-_SHAPE_TEXT = re.compile(r"([0-9]{1,9})[xX]([0-9]{1,9})[xX]([0-9]{1,9})")
-
-
 def parse_shape(text: str) -> Shape:
     """The shape that `text`, MxKxN, names (15872x4096x12288). ValueError says what is wrong with any other text."""
-    match = _SHAPE_TEXT.fullmatch(text.strip())
+    match = re.fullmatch(r"([0-9]{1,9})[xX]([0-9]{1,9})[xX]([0-9]{1,9})", text.strip())
     if not match:
         raise ValueError(f"shape {text!r}: write MxKxN with whole numbers, for example 15872x4096x12288")
     m, k, n = (int(part) for part in match.groups())
@@ -98,7 +94,7 @@ class Gemm:
     @property
     def of_experts(self) -> bool:
         """Whether its rows are those that a router sends to an expert: as many as it likes, so a recipe pads them."""
-        return self.name in EXPERT_GEMMS
+        return self.name in ("experts_up", "experts_down")
 
     @property
     def forward(self) -> tuple[int, int, int]:

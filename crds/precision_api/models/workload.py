@@ -20,18 +20,15 @@ from precision_api.models.presets import PRESETS, PresetName
 from precision_api.models.shapes import Gemm, GemmText, Shape, Split, explicit_gemms, model_gemms, parse_shape
 
 MAX_SHAPES = 64
-_CONFIG_MAP_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-_CONFIG_MAP_KEY = r"^[-._a-zA-Z0-9]+$"
-MicroBatch = Annotated[int, strict(1, 65_536)]
 
 
 class ConfigMapKey(Document):
     """A key of a ConfigMap in the profile's namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253, pattern=_CONFIG_MAP_NAME)] = Field(
+    name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")] = Field(
         description="Name of the ConfigMap."
     )
-    key: Annotated[str, Field(min_length=1, max_length=253, pattern=_CONFIG_MAP_KEY)] = Field(
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = Field(
         description="Key whose value is the text of a config.json."
     )
 
@@ -108,7 +105,7 @@ class Workload(Document):
         description="Forward GEMMs taken literally, each as MxKxN: (M x K) times (K x N), M tokens, K input features, "
         "N output features, for example 15872x4096x12288. Their dgrad and wgrad are derived.",
     )
-    micro_batch_size: MicroBatch | None = Field(
+    micro_batch_size: Annotated[int, strict(1, 65_536)] | None = Field(
         None, description="Sequences in one micro batch of one GPU; left out, the preset's own."
     )
     sequence_length: Sequence | None = Field(None, description="Tokens in a sequence; left out, the preset's own.")

@@ -11,8 +11,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-LIFETIME = timedelta(days=30)
-SERVER_NAMES = ("localhost", "kubernetes.default.svc")
 SERVER_ADDRESSES = ("127.0.0.1", "10.99.0.1")
 """Loopback, and the first address of the service network: where pods look for the API server."""
 
@@ -55,7 +53,7 @@ def issue(
     Servers are valid on loopback, at the service network's first address, and at the further `addresses`.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    names: list[x509.GeneralName] = [x509.DNSName(name) for name in SERVER_NAMES]
+    names: list[x509.GeneralName] = [x509.DNSName(name) for name in ("localhost", "kubernetes.default.svc")]
     names += [x509.IPAddress(ipaddress.ip_address(address)) for address in (*SERVER_ADDRESSES, *addresses)]
     builder = _builder(_name(common_name, organization), authority.certificate.subject, key, now)
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
@@ -115,5 +113,5 @@ def _builder(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + LIFETIME)
+        .not_valid_after(now + timedelta(days=30))
     )

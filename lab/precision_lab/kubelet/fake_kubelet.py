@@ -27,7 +27,6 @@ from precision_operator.cluster.watch_loop import WatchLoop, WatchTarget
 from precision_operator.cluster.withdrawal import first_of
 
 log = logging.getLogger("precision_lab.kubelet.fake_kubelet")
-AGENT_PODS = WatchTarget("", "v1", "pods", label_selector=f"{LABEL_APP}={AGENT_APP}")
 LOOK_SECONDS = 0.5
 """How often a pod whose node is gone or has a fault looks again."""
 
@@ -36,7 +35,7 @@ class Kubelets(WatchLoop):
     """The agent pods of all simulated nodes, by UID."""
 
     def __init__(self, cluster: Cluster, agents: AgentHost, folder: Path, seconds: float) -> None:
-        super().__init__(cluster, [AGENT_PODS], log)
+        super().__init__(cluster, [WatchTarget("", "v1", "pods", label_selector=f"{LABEL_APP}={AGENT_APP}")], log)
         self.agents = agents
         self.slots = asyncio.Semaphore(os.cpu_count() or 1)
         self._folder = folder

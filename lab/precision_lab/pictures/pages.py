@@ -26,7 +26,6 @@ NODES, SWEEPS, SHOWN = 200, 7, 5
 """The stories are all on after the fifth of seven sweeps: a throttled rack cools down in the sixth."""
 PRICE = 8.0
 """Made-up dollars of a GPU-hour."""
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def draw_pages(browser: Browser, sweep: Sweep, out: Path) -> None:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A browser without a window, without a sandbox: it only opens our own page. ValueError when none is installed."""
-    program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
         raise ValueError("There is no Chromium on PATH. Install it (Debian: apt-get install chromium).")
     with sync_playwright() as playwright:

@@ -43,7 +43,6 @@ PYTHONS = {"operator": "3.13", "agent": "3.12"}
 """Of the Dockerfile's own base images."""
 PACKAGES = {target: f"opt/precision-{target}" for target in TARGETS}
 """Where an image has what it adds to its base."""
-ARCHITECTURES = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
 ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
 CONTAINER = """set -e
 mount --bind "$1" "$1"
@@ -221,7 +220,7 @@ def _demand_wheels(target: str, say: Say) -> None:
     """Every locked requirement has a wheel for both architectures: an image never compiles anything."""
     uv = [str(Path(sys.executable).parent / "uv"), "pip", "install", "--dry-run", "--quiet", "--no-deps"]
     locked = REPOSITORY / "requirements" / f"{target}.txt"
-    for architecture in ARCHITECTURES:
+    for architecture in ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28"):
         say(f"resolving wheels: {target}, {architecture}")
         place = [f"--python-platform={architecture}", f"--python-version={PYTHONS[target]}", "--only-binary=:all:"]
         with tempfile.TemporaryDirectory() as empty:

@@ -13,7 +13,6 @@ Component = Literal["operator", "exporter"]
 Scope = Literal["cluster", "namespace", "own"]
 """cluster: bound once, for all namespaces; namespace: in each watched namespace; own: in the program's own."""
 COMPONENTS: tuple[Component, ...] = get_args(Component)
-SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 _READ = ("get", "list", "watch")
 OWN_DEPLOYMENT = "OWN-DEPLOYMENT"
@@ -107,5 +106,5 @@ def rules(component: Component, scope: Scope) -> list[dict[str, Any]]:
 
 def table() -> dict[str, dict[str, list[dict[str, Any]]]]:
     """All rules by component and scope; a scope that a component has no rights in is left out."""
-    rights = {who: {where: rules(who, where) for where in SCOPES} for who in COMPONENTS}
+    rights = {who: {where: rules(who, where) for where in get_args(Scope)} for who in COMPONENTS}
     return {who: {where: rows for where, rows in scopes.items() if rows} for who, scopes in rights.items()}

@@ -23,7 +23,6 @@ from precision_operator.exporter.fleet import FleetState
 KINDS: Mapping[str, str] = {PROFILE_PLURAL: "profiles", REPORT_PLURAL: "reports", PLAN_PLURAL: "plans"}
 """By plural: what the operator's metrics call the kind, too."""
 _OBJECTS = {REPORT_PLURAL: "Reports", PROFILE_PLURAL: "Profiles", PLAN_PLURAL: "CapacityPlans"}
-REPORT_STATES = ("shown", "without_result", "replaced")
 
 
 class OwnMetrics:
@@ -97,7 +96,7 @@ class OwnMetrics:
         for path, size in body.sizes().items():
             self._bytes.labels(path).set(size)
         counts = (body.shown_reports, body.empty_reports, body.replaced_reports)
-        for state, count in zip(REPORT_STATES, counts, strict=True):
+        for state, count in zip(("shown", "without_result", "replaced"), counts, strict=True):
             self._reports.labels(state).set(count)
         self._needed.set(body.served.shards_needed)
         for families, part in (("detail", PLAIN), ("node", NONE)):

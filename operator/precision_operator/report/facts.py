@@ -21,7 +21,6 @@ from precision_operator.core.results.rows import recipe_report, report_run
 from precision_operator.core.results.slowness import PeerComparison
 
 DEFAULT_SLOW_PERCENT = float(Thresholds().slow_node_percent)
-_NO_DETAIL = Detail(lines=1, bytes=1, sha256="0" * 64)
 NOT_FASTER = ("no_difference", "slower")
 """Of a recipe against the baseline of the same run."""
 WATERMARKS = {"measured": "", "replayed": "REPLAYED", "simulated": "SIMULATED", "trial": "CPU TRIAL"}
@@ -232,7 +231,7 @@ def _rate(row: NodeRow) -> Bounded:
 
 def reading_of_result(result: MeasurementResult) -> Reading:
     """A saved result as the operator's report would tell it."""
-    summary = summarize(result, _NO_DETAIL)
+    summary = summarize(result, Detail(lines=1, bytes=1, sha256="0" * 64))
     hardware = {"product": result.product, "gpus": len(result.gpus), "pool": result.product}
     status = ReportStatus(
         hardware=ReportHardware(**hardware, limit_watts=result.limit_watts),

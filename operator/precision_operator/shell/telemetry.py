@@ -29,7 +29,6 @@ from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import Kind
 from precision_operator.shell.observing.cache import ObjectKind
 
-QUEUE_STATES: tuple[Kind, ...] = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
 CONDITION_PROBLEMS = ["Unguarded", "Refused", "StaleSeconds", "Starved", "FailUnconfirmed", "FailHeld", "DomainFails"]
 MOST_POOLS, OTHER_POOLS = 1_000, "others"
 """How many pools have series of their own: `spec.poolLabel: kubernetes.io/hostname` makes each node one, for ever."""
@@ -234,7 +233,7 @@ class Telemetry:
         self._strangers.set(strangers)
         self._profiles.set(len(decided.profiles))
         states = sum((profile.node_states.kinds for profile in decided.profiles), Tally[Kind]())
-        for state in QUEUE_STATES:
+        for state in ("skipped", "waiting", "queued", "running", "succeeded", "failed"):
             self._nodes.labels(state).set(states[state])
         for action in decided.actions:
             self._actions.labels(type(action).__name__).inc()

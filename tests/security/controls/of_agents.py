@@ -2,9 +2,7 @@
 
 from tests.security.controls.control import Control, controls
 
-ENDINGS = "operator/precision_operator/core/results/endings.py"
 OUTPUT = "operator/precision_operator/cli/output.py"
-TERMINAL = "operator/precision_operator/cli/terminal.py"
 REDACTION = "operator/precision_operator/cli/commands/support_bundle.py"
 CLIENT = "operator/precision_operator/cluster/client.py"
 TEXT = "operator/precision_operator/exporter/text.py"
@@ -14,14 +12,9 @@ _WIRE = "tests/api/test_wire.py::"
 _TEXT = "tests/security/test_untrusted_text.py::"
 _BUNDLE = "tests/cli/test_support_bundle.py::"
 ENDLESS = "make the operator read without end"
-ANSWER = "answer for another node or another run"
 WORDS = "write into terminals, logs, pages or metrics anything but words"
-METRICS = "hold no message, no image and no secret"
-BUNDLE = "holds no secret"
-CROWDS = "16 connections an address and 256 in all"
 _SERVER = "operator/precision_operator/cluster/http_server.py"
 _CROWDS = "tests/cluster/test_http_server.py::"
-OWNED = "Deployments own, whatever others label theirs"
 
 AGENT: tuple[Control, ...] = (
     *controls(
@@ -63,7 +56,7 @@ AGENT: tuple[Control, ...] = (
         ),
     ),
     *controls(
-        ANSWER,
+        "answer for another node or another run",
         (
             "operator/precision_operator/core/results/endings.py",
             "the question where the pod ran",
@@ -88,7 +81,7 @@ AGENT: tuple[Control, ...] = (
             f"{_WIRE}test_the_result_of_another_request_is_foreign",
         ),
         (
-            ENDINGS,
+            "operator/precision_operator/core/results/endings.py",
             "the Job's hash, which the summary is compared with",
             "read_message(end.message, job.request_hash)",
             "read_message(end.message)",
@@ -164,7 +157,7 @@ AGENT: tuple[Control, ...] = (
             f"{_TEXT}test_programs_read_what_was_written_and_terminals_see_no_control_characters",
         ),
         (
-            TERMINAL,
+            "operator/precision_operator/cli/terminal.py",
             "the filter of everything that the plugin prints",
             r'typer.echo("\t".join(map(plain, text.split("\t"))), err=err)',
             "typer.echo(text, err=err)",
@@ -236,7 +229,7 @@ AGENT: tuple[Control, ...] = (
 
 READERS: tuple[Control, ...] = (
     *controls(
-        METRICS,
+        "hold no message, no image and no secret",
         (
             "operator/precision_operator/exporter/families/node.py",
             "the reason alone as label: it is the message",
@@ -246,7 +239,7 @@ READERS: tuple[Control, ...] = (
         ),
     ),
     *controls(
-        CROWDS,
+        "16 connections an address and 256 in all",
         (
             _SERVER,
             "the bound for an address",
@@ -313,7 +306,7 @@ READERS: tuple[Control, ...] = (
         ),
     ),
     *controls(
-        OWNED,
+        "Deployments own, whatever others label theirs",
         (
             "operator/precision_operator/cli/commands/support_bundle.py",
             "the look at who owns a pod",
@@ -338,7 +331,7 @@ READERS: tuple[Control, ...] = (
         ),
     ),
     *controls(
-        BUNDLE,
+        "holds no secret",
         (
             "operator/precision_operator/cli/commands/support_bundle.py",
             "the search for what is written as secrets are",

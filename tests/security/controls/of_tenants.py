@@ -20,26 +20,17 @@ _SAME_IN_MEMORY = (
     "tests/shell/test_non_interference.py::"
     "test_what_lies_in_other_namespaces_and_their_lines_are_the_same_with_objects_and_shadow"
 )
-USER_LEFT_OUT = f"{_MANIFEST}test_a_user_that_the_cluster_chooses_is_not_named"
 _IMAGE = f"{_REQUEST}test_a_prefix_allows_whole_parts_of_a_path_only"
 IMAGE = "run an image that you have not allowed"
 ELSEWHERE = "make a pod outside of the profile's namespace, or with other rights than an agent's"
 ROOT_HOST_TOKEN = "run as root, on host files, or with a token"
-SCHEDULER = "go past the scheduler, or push out other pods"
-OTHER_TENANTS = "hold up another tenant's profiles by limits or suspension"
 HELD = "keep a node or a place from another tenant by pods and Jobs that hold no GPUs, CPU, memory or pod's place"
-IN_VAIN = "end another tenant's agents in vain"
 NAMES = "read the names of other tenants' pods in a status"
 OWN_OBJECT = "hold up another tenant's profiles by what stands in an object of its own, whatever that is"
-MANY_PLANS = "hold up another tenant's plans, or the operator, by the number or size of its own"
 FORGED = "hold up or mislead another tenant by Jobs, pods, reports or profiles"
 WAITING = "keep another tenant waiting by a queue, or by agents that never start"
-MANY_OBJECTS = "hold up another tenant by many claims or events"
-MANY_PROFILES = "hold up another tenant by the number of its profiles"
 POWER = "move the fleet's power cap by what its agents report"
-OTHERS_REPORTS = "read another tenant's reports by a plan"
 PLAN = "take the operator's memory by a plan"
-NO_WILDCARD = "No right has a wildcard, and none is over Secrets or over rights."
 
 TENANT: tuple[Control, ...] = (
     *controls(
@@ -117,12 +108,12 @@ TENANT: tuple[Control, ...] = (
             ),
             replaced(MANIFEST, '"restartPolicy": "Never",', '"hostPID": True, "hostNetwork": True,'),
         ),
-        USER_LEFT_OUT,
+        f"{_MANIFEST}test_a_user_that_the_cluster_chooses_is_not_named",
         NO_RIGHTS,
         WHOLE_JOB,
     ),
     *controls(
-        SCHEDULER,
+        "go past the scheduler, or push out other pods",
         (
             MANIFEST,
             "affinity: the pod names its node",
@@ -147,7 +138,7 @@ TENANT: tuple[Control, ...] = (
         ),
     ),
     *controls(
-        OTHER_TENANTS,
+        "hold up another tenant's profiles by limits or suspension",
         (
             ADMISSION,
             "the rule that a suspended profile's limits bind no other one",
@@ -197,7 +188,7 @@ TENANT: tuple[Control, ...] = (
         ),
     ),
     *controls(
-        IN_VAIN,
+        "end another tenant's agents in vain",
         (
             "operator/precision_operator/core/attempts/yielding.py",
             "the count of agents that were ended in vain",
@@ -267,7 +258,7 @@ TENANT: tuple[Control, ...] = (
         ),
     ),
     *controls(
-        MANY_PLANS,
+        "hold up another tenant's plans, or the operator, by the number or size of its own",
         (
             "operator/precision_operator/shell/plans/plan_processes.py",
             "the turns: who came first is first",
@@ -277,7 +268,7 @@ TENANT: tuple[Control, ...] = (
         ),
     ),
     *controls(
-        MANY_PROFILES,
+        "hold up another tenant by the number of its profiles",
         (
             "operator/precision_operator/core/observe/observed.py",
             "the bound on a namespace's profiles",
@@ -301,7 +292,7 @@ TENANT: tuple[Control, ...] = (
         ),
     ),
     *controls(
-        MANY_OBJECTS,
+        "hold up another tenant by many claims or events",
         (
             "operator/precision_operator/shell/observing/reader.py",
             "the bound on a node's claims",
@@ -329,7 +320,7 @@ TENANT: tuple[Control, ...] = (
         ),
     ),
     *controls(
-        OTHERS_REPORTS,
+        "read another tenant's reports by a plan",
         (
             "operator/precision_operator/shell/plans/capacity_plans.py",
             "the question whether a namespace's plans may read others",
@@ -413,7 +404,7 @@ TENANT: tuple[Control, ...] = (
         ),
     ),
     *controls(
-        NO_WILDCARD,
+        "No right has a wildcard, and none is over Secrets or over rights.",
         (
             RIGHTS,
             "the operator's table of rights: it reads Secrets too",

@@ -13,7 +13,6 @@ from aiohttp import ClientSession, web
 from precision_lab.monitoring.perses.dashboard import resource
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 
-_PASSED_ON = ("Content-Type", "Accept")
 _CLIENT = web.AppKey("client", ClientSession)
 
 
@@ -35,7 +34,7 @@ def app(page: Path, prometheus: str, pools: Sequence[str] = ()) -> web.Applicati
 
     async def ask(request: web.Request) -> web.Response:
         url = f"{prometheus}/{request.match_info['path']}"
-        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        headers = {name: request.headers[name] for name in ("Content-Type", "Accept") if name in request.headers}
         body = await request.read()
         async with request.app[_CLIENT].request(
             request.method, url, params=request.query, data=body, headers=headers

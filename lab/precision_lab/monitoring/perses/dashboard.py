@@ -48,7 +48,6 @@ LINES = {"green": "#37872D", "yellow": "#E0B400", "orange": "#FA6400", "red": "#
 }
 """Dark enough for a line on white paper."""
 
-PROJECT = "precision-profiler"
 NARROW = 8
 _MANY = 1e300
 _TABLE_HEIGHT = 5
@@ -84,7 +83,7 @@ def resource(dashboard: Dashboard, values: Mapping[str, Sequence[str]] = Mapping
             layouts.append({"kind": "Grid", "spec": {"display": {"title": row.title}, "items": items}})
     return {
         "kind": "Dashboard",
-        "metadata": {"name": dashboard.uid, "project": PROJECT},
+        "metadata": {"name": dashboard.uid, "project": "precision-profiler"},
         "spec": {
             "display": {"name": dashboard.title, "description": dashboard.description},
             "duration": dashboard.duration,

@@ -30,7 +30,6 @@ from precision_operator.core.observe.observed import Raw
 FOLDER = "precision-support-bundle"
 LOG_LINES = 5_000
 _EVENT_KINDS = ("PrecisionProfile", "NodePrecisionReport", "CapacityPlan")
-_CRDS = paths.collection("apiextensions.k8s.io/v1", "customresourcedefinitions")
 README = """\
 Made by kubectl precision support-bundle. Look through it before you share it.
 
@@ -138,7 +137,7 @@ async def gathered_bundle(cluster: Cluster, place: str | None) -> Bundle:
         ("pods.json", paths.pods(place), agents, plain_object),
         ("events.json", paths.collection("v1", "events", place), None, _own_event),
         ("nodes.json", paths.NODES, None, node_facts),
-        ("crds.json", _CRDS, None, _own_crd),
+        ("crds.json", paths.collection("apiextensions.k8s.io/v1", "customresourcedefinitions"), None, _own_crd),
     ):
         await bundle.take(name, cluster.list_views(path, view, selector))
     for pod in await _pods_of_release(cluster, bundle, place):

@@ -51,9 +51,6 @@ class CurrentRun:
         return self.begins.reason if self.begins is not None else None
 
 
-TriggerCheck = Callable[[RunInputs], Facts | None]
-
-
 def run_inputs(
     asked: ResolvedProfile, facts: NodeFacts, report: ReportView | None, now: datetime, proof: str = ""
 ) -> RunInputs:
@@ -190,7 +187,7 @@ def too_old(node: RunInputs) -> Facts | None:
     return {"limit": limit}
 
 
-CHECKS: tuple[tuple[str, TriggerCheck], ...] = (
+CHECKS: tuple[tuple[str, Callable[[RunInputs], Facts | None]], ...] = (
     ("RerunNode", partial(_asked_anew, "rerunNode")),
     ("Rerun", partial(_asked_anew, "rerun")),
     ("DriverChange", driver_change),

@@ -22,13 +22,11 @@ PRODUCT_LABELS = (
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _COUNT_LABELS = ("nvidia.com/gpu.count", "gpu.nvidia.com/count", "karpenter.k8s.aws/instance-gpu-count")
-_SIGNS = ("nvidia.com/gpu.present", "nvidia.com/gpu.clique", "kubernetes.azure.com/accelerator")
 _DRIVER_PARTS = (
     [f"nvidia.com/cuda.driver-version.{part}" for part in ("major", "minor", "revision")],
     [f"nvidia.com/cuda.driver.{part}" for part in ("major", "minor", "rev")],
 )
 _MIG_OFF = ("", "all-disabled")
-_NOT_SHARED = ("", "none", "false", "disabled")
 _PCI_NVIDIA = re.compile(r"feature\.node\.kubernetes\.io/pci-(.+_)?10de(_.+)?\.present")
 
 
@@ -101,7 +99,7 @@ def mig_changing(labels: Mapping[str, str]) -> str | None:
 def sharing(labels: Mapping[str, str], gpus: int) -> str | None:
     """Why one of the `gpus` allocatable is not one whole GPU. gpu.replicas=1 is no sharing."""
     for key in ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy"):
-        if labels.get(key, "").strip().lower() not in _NOT_SHARED:
+        if labels.get(key, "").strip().lower() not in ("", "none", "false", "disabled"):
             return f"label {key}={labels[key]}"
     if (whole_number(labels.get("nvidia.com/gpu.replicas")) or 1) > 1:
         return f"label nvidia.com/gpu.replicas={labels['nvidia.com/gpu.replicas']}"
@@ -138,7 +136,7 @@ def evidence(
         if labels.get(key, "").strip():
             return f"label {key}={labels[key]}"
     pci = [key for key, value in labels.items() if "10de" in key and value == "true" and _PCI_NVIDIA.fullmatch(key)]
-    for key in (*_SIGNS, *pci):
+    for key in ("nvidia.com/gpu.present", "nvidia.com/gpu.clique", "kubernetes.azure.com/accelerator", *pci):
         if labels.get(key, "").strip() not in ("", "false"):
             return f"label {key}={labels[key]}"
     return f"instance type {labels[INSTANCE_TYPE]}" if product else None

@@ -34,7 +34,6 @@ FAULTS = (
     Mark("limited", "blue", "power limit"),
 )
 JUDGED = (Mark("1", "orange", "slow"), Mark("0", "green", "no"))
-FAULT_LINES = lines("fault", {mark.pattern: mark.colour for mark in FAULTS})
 QUEUED = {"running": "blue", "queued": "purple", "waiting": "yellow"}
 PHASE_LINES = lines("phase", {"succeeded": "green", "failed": "red"} | QUEUED | {"skipped": "grey"})
 """Red is for what failed, and for nothing else."""
@@ -189,7 +188,6 @@ def by_pool(title: str, text: str, unit: str, expr: str, no_value: str = NO_RESU
     return Panel("timeseries", title, text, unit, no_value, (query,), (24, 8), colours=RECIPE_LINES, repeat="pool")
 
 
-_BEHIND = f"1 - min by ({PROFILE}, pool) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)})"
 POOLS = row(
     "Pools",
     Panel(
@@ -200,7 +198,7 @@ POOLS = row(
         "on the pool counts as degraded.",
         "percent",
         "no pool has been measured for long enough",
-        (Query(_BEHIND, POOL_LEGEND),),
+        (Query(f"1 - min by ({PROFILE}, pool) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)})", POOL_LEGEND),),
         size=(12, 8),
         steps=(Step(None, "green"), Step(0.03, "red")),
         minimum=0,
@@ -216,7 +214,7 @@ POOLS = row(
         minimum=0,
         empty="no node is slow, throttled, without valid power, or falls back",
         level="node",
-        colours=FAULT_LINES,
+        colours=lines("fault", {mark.pattern: mark.colour for mark in FAULTS}),
     ),
     by_pool(
         "Training speedup over the baseline",

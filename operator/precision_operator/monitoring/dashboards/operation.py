@@ -25,7 +25,6 @@ SEVERITIES = (
     Mark("3 info", "blue", "info"),
 )
 """The rank comes first: sorted by name, info would come before warning."""
-RUN_LINES = lines("result", {"succeeded": "green", "failed": "red", "disrupted": "yellow"})
 NOTHING_RAN = "no run ended in this time"
 
 _POOLS = f'{CHOSEN_CLUSTER}, pool=~"$pool"'
@@ -98,7 +97,7 @@ RUNS = row(
         "per_minute",
         Query(f"60 * {_rate('precision_agent_runs_total', 'result, reason', _POOLS)}", "{{result}}: {{reason}}"),
         empty=NOTHING_RAN,
-        colours=RUN_LINES,
+        colours=lines("result", {"succeeded": "green", "failed": "red", "disrupted": "yellow"}),
         no_value=NO_RUN,
     ),
     _series(

@@ -8,9 +8,7 @@ GRID_WIDTH = 24
 """Columns of the grid, in Grafana and in Perses."""
 REPEATED_ON_A_LINE = 3
 
-PanelKind = Literal["stat", "timeseries", "table", "bars", "heatmap", "scatter"]
 Colour = Literal["green", "yellow", "orange", "red", "blue", "purple", "grey"]
-PersesUnit = Literal["decimal", "percent-decimal", "seconds", "bytes"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class Unit:
     """
 
     grafana: str
-    perses: PersesUnit
+    perses: Literal["decimal", "percent-decimal", "seconds", "bytes"]
     decimals: int
     suffix: str = ""
     scale: float = 1.0
@@ -116,7 +114,7 @@ class TableColumn:
 class Panel:
     """One panel. `empty` says when it rightly shows nothing on a fleet that works; "" when it never does."""
 
-    kind: PanelKind
+    kind: Literal["stat", "timeseries", "table", "bars", "heatmap", "scatter"]
     title: str
     description: str
     unit: str

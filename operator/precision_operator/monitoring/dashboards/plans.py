@@ -44,7 +44,6 @@ def _line(title: str, description: str, unit: str, no_value: str, expr: str) -> 
 
 
 _PHASES = f"max by (cluster, plan_namespace, plan, phase) ({once('precision_plan_phase', ANY)}) == 1"
-_SHARE = f"{_of_pool('peak_gpus')} / ({_of_pool('gpus')} > 0)"
 _JOBS = f"sum by (cluster, plan_namespace, plan, pool, recipe, basis) ({once('precision_plan_jobs', ANY)})"
 _DEADLINES = f"sum by (cluster, plan_namespace, plan, deadline) ({once('precision_plan_deadlines', ANY)}) > 0"
 ROW = row(
@@ -80,7 +79,7 @@ ROW = row(
         label("pool"),
         value(_of_pool("gpus"), "GPUs", "count"),
         value(_of_pool("peak_gpus"), "In use at most", "count"),
-        value(_SHARE, "Share", "percent"),
+        value(f"{_of_pool('peak_gpus')} / ({_of_pool('gpus')} > 0)", "Share", "percent"),
         value(_of_pool("slow_nodes"), "Slow nodes", "nodes"),
     ),
     _table(

@@ -18,12 +18,10 @@ BY = f"max by ({PROFILE}, pool, recipe)"
 
 PUE = Variable("pue", "PUE", "Watts of the site for each watt of the GPUs' boards.", default="1.3")
 GPU_HOUR = Variable("gpu_hour", "$ per GPU hour", "Price of one GPU for one hour, without energy.", default="2.50")
-KWH = Variable("kwh", "$ per kWh", "Price of energy.", default="0.08")
 
 PER_GPU = f"{BY} ({recorded('pool_tokens_per_second_per_gpu', CHOSEN_RECIPE)})"
 FLOPS = f"{BY} ({once('precision_pool_training_gpu_flops_per_second', CHOSEN_RECIPE)})"
 PER_JOULE = f"{BY} ({recorded('pool_tokens_per_joule', CHOSEN_RECIPE)})"
-PER_MEGAWATT = f"{PER_JOULE} * 1e6 / $pue"
 DOLLARS = f"$gpu_hour / 3600 * 1e6 / {PER_GPU} + $kwh / 3.6 * $pue / {PER_JOULE}"
 """GPU hours for a million tokens, and their joules: 1e6 tokens / (tokens/J) / 3.6e6 J per kWh."""
 ALL, NOT_SLOW = 'nodes="all"', 'nodes="not_slow"'
@@ -45,7 +43,7 @@ NOW = row(
         value(PER_GPU, "Tokens/s per GPU", "tokens_per_second_per_gpu"),
         value(f"{BY} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE)})", "Speedup", "speedup"),
         value(PER_JOULE, "Tokens/J", "tokens_per_joule"),
-        value(PER_MEGAWATT, "Tokens/s per MW", "tokens_per_second_per_mw"),
+        value(f"{PER_JOULE} * 1e6 / $pue", "Tokens/s per MW", "tokens_per_second_per_mw"),
         value(DOLLARS, "$ per million tokens", "dollars_per_million_tokens"),
         size=(24, 10),
     ),
@@ -152,6 +150,6 @@ DASHBOARD = Dashboard(
     "Precision: Pools and capacity",
     "What a GPU, a watt and a dollar give in each pool, and what the slowest nodes cost.",
     (NOW, ENERGY, STRAGGLERS, plans.ROW),
-    (*COMMON_CHOICES, RECIPE_CHOICE, PUE, GPU_HOUR, KWH),
+    (*COMMON_CHOICES, RECIPE_CHOICE, PUE, GPU_HOUR, Variable("kwh", "$ per kWh", "Price of energy.", default="0.08")),
     (fleet.DRIVER_CHANGES,),
 )

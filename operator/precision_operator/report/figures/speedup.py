@@ -9,7 +9,6 @@ from precision_operator.report.facts import Given, PoolFigures, PoolRow
 from precision_operator.report.figures.figure import of_nodes, pool_head, row_name, speedup_text, spread_text
 
 LEFT, RIGHT = 84, 12
-WORDS_AT = LEFT + 16
 TOP, HEAD = 8, 18
 CUT = 40
 """Characters of a reason that fit beside the cross; the table has all."""
@@ -101,7 +100,7 @@ def _row(row: PoolRow, top: float, scale: svg.Scale, expected: float | None) -> 
     if row.speedup is None:
         why = row.reason or "no figure"
         text = why if len(why) <= CUT else f"{why[: CUT - 3]}..."
-        return name + svg.cross(LEFT + 6, y) + svg.words(WORDS_AT, y + 4, text, size=svg.SMALL, fill=svg.FAIL)
+        return name + svg.cross(LEFT + 6, y) + svg.words(LEFT + 16, y + 4, text, size=svg.SMALL, fill=svg.FAIL)
     colour = RECIPE_COLOURS[row.recipe]
     speedup = row.speedup
     text = speedup_text(speedup) + (", no difference" if row.difference == "no_difference" else "")

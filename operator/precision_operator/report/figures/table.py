@@ -9,8 +9,6 @@ from precision_operator.core.results.slowness import PeerComparison
 from precision_operator.drawing.figure import Figure
 from precision_operator.report.figures.figure import cell, of_result, spread_text
 
-GPU_HEAD = ("GPU", "tokens/s", "of peers", "limit, W", "ECC", "UUID")
-
 
 def table(result: MeasurementResult) -> Figure:
     """A line for each figure; what is absent, or is not this recipe's own, is a dash."""
@@ -112,7 +110,7 @@ def gpus(result: MeasurementResult, slow: PeerComparison) -> Figure:
         caption=f"{len(result.gpus)} x {product}, numbered as the agent saw them, with {slow.judged.recipe}. Of peers: "
         f"over one GPU's share of their median rate. ECC: uncorrected errors of its memory so far. {_state(recipe)}",
         source=of_result(result),
-        head=GPU_HEAD,
+        head=("GPU", "tokens/s", "of peers", "limit, W", "ECC", "UUID"),
         rows=tuple(_gpu_rows(result, recipe, slow.peers_rate)),
     )
 
