@@ -135,8 +135,8 @@ def main() -> int:
     lines = sum(body.count(b"\n") for body in served.bodies.values())
     processes = launch()
     try:
-        with serve([served]) as server:
-            target = Target("precision-exporter", f"127.0.0.1:{server.port}", tuple(served.bodies))
+        with serve(served) as address:
+            target = Target("precision-exporter", address, tuple(served.bodies))
             prometheus = start(processes, target)
             prometheus.wait_for("precision:pool_degraded", 300)
             print(f"{options.nodes} simulated nodes, {lines} lines, {size / 2**20:.0f} MiB in {SHARDS} shards")

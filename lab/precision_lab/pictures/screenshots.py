@@ -107,12 +107,8 @@ def shown_fleet(nodes: int) -> Iterator[Shown]:
     history = sweeps(nodes, SWEEPS, start=end - DAYS * DAY, every=DAYS * DAY / SHOWN)[:SHOWN]
     processes = launch()
     try:
-        with serve(history) as exporter, serve(history) as second:
-            targets = tuple(
-                Target(JOB, f"127.0.0.1:{program.port}", tuple(history[-1].bodies)) for program in (exporter, second)
-            )
-            for server in (exporter, second):
-                server.choose(len(history) - 1)
+        with serve(history[-1]) as exporter, serve(history[-1]) as second:
+            targets = tuple(Target(JOB, address, tuple(history[-1].bodies)) for address in (exporter, second))
             prometheus = with_history(processes, history, targets, end)
             prometheus.wait_for('ALERTS{alertstate="firing"}', 240)
             url = start_site(processes, perses_page(), prometheus.url, pools_of(history[-1]))
