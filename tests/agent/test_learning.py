@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from precision_agent.cases import cases_of
 from precision_agent.method.learning import difference, diverged_step, in_words, learnt, loss_of, loss_run
-from precision_agent.method.loss import Divergence, divergence, sequence, source
+from precision_agent.method.loss import CHANCES, Divergence, divergence, sequence, source
 from precision_agent.protocol import LossPlan, LossTrack
 from precision_agent.results.profiling import Looking, losses_of
 from precision_agent.results.train import Measured
@@ -214,7 +214,7 @@ def test_every_state_has_distinct_successors_of_the_vocabulary(vocabulary: int, 
     chain = source(vocabulary, seed)
     assert len(set(chain.tokens)) == len(chain.tokens) <= vocabulary
     for successors in chain.successors:
-        assert len(set(successors)) == len(chain.chances)
+        assert len(set(successors)) == len(CHANCES)
         assert max(successors) < len(chain.tokens)
 
 

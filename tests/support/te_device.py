@@ -82,7 +82,6 @@ class FakeEngine:
     memory_bytes: int = 1 << 40
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     world: Any = None
-    captured: int = 0
     released: int = 0
     no_room_to_profile: int = 0
     blind: bool = False
@@ -106,7 +105,6 @@ class FakeEngine:
     def capture(self, work: Work) -> Work:
         if self.capture_as == "refused":
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
-        self.captured += 1
         work()
         captured = self._frozen(work) if self.capture_as == "frozen" else work
 

@@ -35,16 +35,15 @@ MAD_TO_SIGMA = 1.4826
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A Markov chain over `tokens`: token i is followed by those at `successors[i]`, with `chances`."""
+    """A Markov chain over `tokens`: token i is followed by those at `successors[i]`, with CHANCES."""
 
     tokens: tuple[int, ...]
     successors: tuple[tuple[int, ...], ...]
-    chances: tuple[float, ...]
 
     @property
     def entropy(self) -> float:
         """Nats a token, exactly: every state has the same chances, so it does not matter how often each occurs."""
-        return -math.fsum(chance * math.log(chance) for chance in self.chances)
+        return -math.fsum(chance * math.log(chance) for chance in CHANCES)
 
 
 def source(vocab_size: int, seed: int) -> Source:
@@ -55,7 +54,7 @@ def source(vocab_size: int, seed: int) -> Source:
     states = min(STATES, vocab_size)
     tokens = tuple(chance.sample(range(vocab_size), states))
     successors = tuple(tuple(chance.sample(range(states), len(CHANCES))) for _ in range(states))
-    return Source(tokens, successors, CHANCES)
+    return Source(tokens, successors)
 
 
 def sequence(chain: Source, length: int, seed: int) -> list[int]:
@@ -63,7 +62,7 @@ def sequence(chain: Source, length: int, seed: int) -> list[int]:
     chance = Random(f"tokens/{seed}")
     state = chance.randrange(len(chain.tokens))
     tokens: list[int] = []
-    for which in chance.choices(range(len(chain.chances)), chain.chances, k=length):
+    for which in chance.choices(range(len(CHANCES)), CHANCES, k=length):
         tokens.append(chain.tokens[state])
         state = chain.successors[state][which]
     return tokens

@@ -20,7 +20,7 @@ from precision_agent.protocol import Refusal
 from precision_agent.run.trial import on_cpu
 from precision_agent.sampling.calibrate import IDLE_SECONDS, idle_watts
 from precision_agent.sampling.devices import Devices, LocalDevices, Stop
-from precision_agent.sampling.process_pool import PATIENCE, Patience, ProcessPool
+from precision_agent.sampling.process_pool import ProcessPool
 from precision_api.exchange import exits
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure
@@ -44,7 +44,6 @@ class Wanted:
     gpu: str | None = None
     sensing: SensorFacts | None = None
     idle_seconds: float = IDLE_SECONDS
-    patience: Patience = PATIENCE
     places: Mapping[str, tuple[str, str]] = field(default_factory=lambda: CLASSES)
 
 
@@ -75,7 +74,7 @@ def open_node(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened
         return Opened(LocalDevices(gpus, request.node.gpus), replayed_sensing(gpus))
     if on_cpu(wanted.device, request):
         opening = Opening(wanted.places["torch"], request, "cpu")
-        return Opened(ProcessPool([opening], 1, stop, wanted.patience), SensorFacts())
+        return Opened(ProcessPool([opening], 1, stop), SensorFacts())
     return _on_gpus(wanted, request, stop)
 
 
@@ -128,7 +127,7 @@ def _open_devices(
 
     def pool_of(name: str) -> ProcessPool:
         openings = [Opening(wanted.places[name], request, "cuda", uuid) for uuid in uuids]
-        return ProcessPool(openings, promised, stop, wanted.patience)
+        return ProcessPool(openings, promised, stop)
 
     name = wanted.backend
     if name == "auto":  # looks without importing it

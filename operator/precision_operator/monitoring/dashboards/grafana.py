@@ -138,7 +138,7 @@ def _annotation(annotation: Annotation) -> builders.AnnotationQuery:
         .name(annotation.name)
         .datasource(DATASOURCE)
         .enable(True)
-        .icon_color(annotation.colour)
+        .icon_color("blue")
         .expr(annotation.expr)
         .title_format(annotation.title)
         .step("60s")

@@ -183,7 +183,6 @@ class Annotation:
     name: str
     expr: str
     title: str
-    colour: Colour = "blue"
 
 
 @dataclass(frozen=True)
