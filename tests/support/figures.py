@@ -1,9 +1,9 @@
 """The structure of a tree as figures, in a Markdown table.
 
-`python -m tests.support.figures [--write | --check] [--tree FOLDER] [--peer PACKAGE]`
+`python -m tests.support.figures [--write | --check]`
 
 Without an option the table is printed; `--write` puts it into docs/development/figures.md, `--check` fails where that
-page has others. A peer is an installed package to print as well: kopf.
+page has others.
 
 A room is a direct child of a package: a module or a sub-package. An arrow goes from room to room where something in
 one imports something in the other, be it within a function. Arrows back are those that would have to go for the rooms
@@ -15,7 +15,6 @@ scope (module, class, function, comprehension) counts that binds one of them as 
 
 import argparse
 import ast
-import importlib.util
 import io
 import statistics
 import symtable
@@ -56,9 +55,8 @@ How the code is laid out: what imports what (by grimp, which import-linter uses)
 .venv/bin/python -m tests.support.figures
 ```
 
-whose docstring says how each figure is counted; `--peer kopf` prints those of an installed package as well, `--tree
-FOLDER` those of another tree. `tests/support/test_structure.py` fails where there is a cycle or a folder with too many
-modules.
+whose docstring says how each figure is counted. `tests/support/test_structure.py` fails where there is a cycle or a
+folder with too many modules.
 """
 
 
@@ -115,8 +113,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.support.figures", description=__doc__)
     parser.add_argument("--write", action="store_true", help="write the page")
     parser.add_argument("--check", action="store_true", help="fail where the page has other figures")
-    parser.add_argument("--tree", type=Path, default=ROOT)
-    parser.add_argument("--peer", action="append", default=[], help="an installed package to count as well: kopf")
     options = parser.parse_args(arguments)
     if options.write:
         PAGE.write_text(page(), encoding="utf-8")
@@ -125,22 +121,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{PAGE.relative_to(ROOT)} has other figures than the code: run make generate", file=sys.stderr)
             return 1
     else:
-        rows = [*measured(options.tree.resolve()), *(figures_of_installed(name) for name in options.peer)]
-        print("\n".join(table(rows)))
+        print("\n".join(table(measured(ROOT))))
     return 0
 
 
 def page() -> str:
     return HEAD + "\n" + "\n".join(table(measured(ROOT))).rstrip() + "\n"
-
-
-def figures_of_installed(name: str) -> Figures:
-    """The figures of a package that Python imports from elsewhere. ValueError where there is none of this name."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        raise ValueError(f"no package {name} is installed")
-    root = Path(spec.submodule_search_locations[0]).parent
-    return _figures(name, root, grimp.build_graph(name, cache_dir=None))
 
 
 def measured(tree: Path) -> list[Figures]:
