@@ -9,8 +9,13 @@ import pytest
 from benchmarks.node_conditions import GUARDS, Fleet, Truth, schedule, wrong
 from precision_operator.cluster import paths
 from precision_operator.core.observe.configuration import FleetLimits, FleetTopologyLimit
+from tests.support.operator_in_memory import PROFILES
 
 NODE, RACK = "g0", "topology.kubernetes.io/rack"
+
+
+def problem(fleet: Fleet, name: str) -> float | None:
+    return fleet.loop.metric("precision_operator_node_condition_problems", problem=name)
 
 
 class One(Fleet):
@@ -101,12 +106,22 @@ async def test_a_new_operator_keeps_what_stands_and_measures_what_is_not_proved(
     one = One()
     one.server.guarded = False
     assert await one.measure() == ("", "")
-    assert one.loop.metric("precision_operator_node_condition_problems", problem="Unguarded") == 1
+    assert problem(one, "Unguarded") == 1
     one.start()
     one.server.guarded = True
     await one.settle()
     assert (one.says, list(one.loop.jobs())) == (("", ""), [NODE]), "what a report says opens nothing"
     assert await one.measure() == ("True", "Pass")
+
+
+async def test_writes_are_no_longer_blocked_when_the_nodes_that_were_to_be_written_are_gone() -> None:
+    one = One()
+    one.server.guarded = False
+    await one.measure()
+    one.server.guarded, blocked = True, problem(one, "Unguarded")
+    del one.server.objects[f"{paths.NODES}/{NODE}"]
+    await one.settle()
+    assert (blocked, problem(one, "Unguarded")) == (1, 0)
 
 
 @pytest.mark.parametrize("watched", [False, True])
@@ -178,11 +193,29 @@ async def test_three_nodes_of_a_rack_that_are_closed_in_a_day_are_the_facilitys(
         fleet.server.objects[f"{paths.NODES}/{name}"]["metadata"]["labels"][key] = f"r{at // 3}"
     await fleet.all_measured()
     assert {row["status"] for row in fleet.conditions().values()} == {"False"}
-    problem = "precision_operator_node_condition_problems"
-    assert fleet.loop.metric(problem, problem="DomainFails") == fail
+    assert problem(fleet, "DomainFails") == fail
     fleet.wait(timedelta(days=1))
     await fleet.settle()
-    assert fleet.loop.metric(problem, problem="DomainFails") == 0
+    assert problem(fleet, "DomainFails") == 0
+
+
+async def test_a_tenth_of_a_pool_by_the_profiles_label_is_closed_in_a_day_and_nodes_that_are_gone_count() -> None:
+    fleet, label = Fleet(size=20), "example.com/team"
+    fleet.server.objects[f"{PROFILES}/nightly"]["spec"]["poolLabel"] = label
+    for at, name in enumerate(fleet.names):
+        fleet.server.objects[f"{paths.NODES}/{name}"]["metadata"]["labels"][label] = "AB"[at // 10]
+    await fleet.all_measured()
+    fleet.truths |= dict.fromkeys(fleet.names[:3], Truth(gpu_off=-12))
+    fleet.rerun()
+    await fleet.all_measured()
+    for hours, most in ((2, 1), (2, 0), (2, 0), (24, 1), (2, 0)):
+        fleet.wait(timedelta(hours=hours))
+        await fleet.all_measured()
+        closed = [name for name, row in fleet.conditions().items() if row["status"] == "False"]
+        assert len(closed) == most
+        for name in closed:
+            fleet.names.remove(name)
+            del fleet.server.objects[f"{paths.NODES}/{name}"]
 
 
 async def test_a_verdict_opens_a_node_once_its_profile_asks_for_what_the_list_admits() -> None:

@@ -4,7 +4,7 @@ Decided from what this operator collected itself and from the Nodes alone; what 
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
@@ -31,30 +31,42 @@ class Write(NamedTuple):
     facts: NodeFacts
     row: Mapping[str, str]
 
+    @property
+    def closes(self) -> bool:
+        """Whether it takes True away, where the node is what it was."""
+        return (self.facts.verdict.status, self.row["status"]) == ("True", "False")
+
+
+Pools = tuple[tuple[str, str], ...]
+"""Those that a node is in: a label of Nodes, and the name that it gives."""
+Closing = tuple[datetime, Pools]
+"""When we took a node from True to False, and where it was."""
+
 
 def writes(
-    nodes: Iterable[NodeFacts],
+    nodes: Mapping[str, NodeFacts],
+    pools: Mapping[str, Pools],
     evidence: Mapping[str, Collection[ReportAcceptance]],
     lapsed: Mapping[str, str],
+    closings: Mapping[str, Closing],
     now: datetime,
 ) -> tuple[Write, ...]:
-    """The conditions that are not as they ought to be. At most a tenth of a pool is closed in a day.
+    """The conditions that are not as they ought to be. At most a tenth of each pool is closed in a day.
 
     By node UID, `evidence`: verdicts by runs that this operator collected itself, as far as the chart admits them;
-    `lapsed`: why no report of a profile of the list says Pass any more.
+    `lapsed`: why no report of a profile of the list says Pass any more; `closings`: those of a day, gone Nodes' too.
     """
-    there = [facts for facts in nodes if facts.boot and not facts.deleting]
-    sizes = Counter(facts.pool for facts in there if facts.gpus or facts.verdict.status)
-    lately = {facts.uid for facts in there if facts.verdict.closed is not None and now - facts.verdict.closed < DAY}
-    closed = Counter(facts.pool for facts in there if facts.uid in lately)
+    there = [facts for facts in nodes.values() if facts.boot and not facts.deleting]
+    sizes = Counter(pool for facts in there if facts.gpus or facts.verdict.status for pool in pools[facts.uid])
+    closed = Counter(pool for _, where in closings.values() for pool in where)
     found = list[Write]()
     for facts in there:
         ours = [it for it in evidence.get(facts.uid, ()) if not change(it.subject, facts)]
         if ours or facts.verdict.status:
-            has_room = closed[facts.pool] < max(1, int(MOST_CLOSED * sizes[facts.pool]))
+            has_room = all(closed[pool] < max(1, int(MOST_CLOSED * sizes[pool])) for pool in pools[facts.uid])
             write = _condition(facts, ours, lapsed.get(facts.uid, ""), has_room, now)
             if write is not None:
-                closed[facts.pool] += write.row["reason"] == "FailConfirmed" and facts.uid not in lately
+                closed.update(pools[facts.uid] if write.closes and facts.uid not in closings else ())
                 found.append(write)
     return tuple(found)
 

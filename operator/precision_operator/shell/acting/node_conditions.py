@@ -12,11 +12,11 @@ from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.attempts.verdicts import Terms, run_of
 from precision_operator.core.eligibility.proved import changed_subject
 from precision_operator.core.observe.gpu_labels import RACK_LABEL
-from precision_operator.core.observe.node_gate import NodeGate
+from precision_operator.core.observe.node_gate import NodeGate, NodeVerdict, node_verdict
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.observe.observed import JobView, Observed, PodView, Raw, ReportView
+from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView, Raw, ReportView
 from precision_operator.core.results.acceptance import decided, with_result
-from precision_operator.core.results.node_condition import DAY, Write, writes
+from precision_operator.core.results.node_condition import DAY, Closing, Pools, Write, writes
 from precision_operator.shell.acting.reports import Reports
 from precision_operator.shell.observing.cache import Cache
 
@@ -49,6 +49,10 @@ class NodeConditions:
         """Whether the last batch found no policy that holds this account to its condition: nothing was written."""
         self._refused = 0
         """Writes of the last batch that the API server refused."""
+        self._pools: Mapping[str, Pools] = {}
+        """By node UID: by each label that a profile of the list names, and by product."""
+        self._closings: dict[str, Closing] = {}
+        """Those of a day, by node UID: a Node that is gone counts as well."""
         self._stale: dict[str, datetime] = {}
         """Since when a node has been seen to be True for another subject, by its UID."""
         self._opened = clock()
@@ -86,12 +90,20 @@ class NodeConditions:
         """Write what is not as it ought to be. Returns whether something is to be tried again."""
         if not self._gate.profiles:
             return False
-        nodes = observed.facts_of(DEFAULT_POOL_LABEL)
+        labels = {DEFAULT_POOL_LABEL, *(it.spec.pool_label for it in self._listed(observed) if it.spec is not None)}
+        by_label = {label: observed.facts_of(label) for label in labels}
+        nodes = by_label[DEFAULT_POOL_LABEL]
+        self._pools = {uid: tuple((label, of[uid].pool) for label, of in by_label.items()) for uid in nodes}
+        for uid, facts in nodes.items():
+            self._saw_closed(uid, facts.verdict)
+        self._closings = {uid: it for uid, it in self._closings.items() if observed.now - it[0] < DAY}
         self._evidence = {key: of for key, of in self._evidence.items() if key[2] in nodes}
         self._verdicts = {key: of for key, of in self._verdicts.items() if key[:3] in self._evidence}
         evidence = grouped((uid, it) for (_, _, uid), it in self._evidence.items())
-        due = writes(nodes.values(), evidence, dict(self._lapsed(observed, nodes)), observed.now)
+        lapsed = dict(self._lapsed(observed, nodes))
+        due = writes(nodes, self._pools, evidence, lapsed, self._closings, observed.now)
         if not due:
+            self.guard_missing, self._refused = False, 0
             return False
         self.guard_missing = not await self._is_guarded(due[0])
         if self.guard_missing:
@@ -122,10 +134,16 @@ class NodeConditions:
             "DomainFails": max((number for number in racks.values() if number >= DOMAIN_FAILS), default=0),
         }
 
+    def _listed(self, observed: Observed) -> list[ProfileView]:
+        return [it for it in observed.profiles if self._gate.of(it.namespace, it.name)]
+
+    def _saw_closed(self, uid: str, verdict: NodeVerdict) -> None:
+        if (at := verdict.closed) is not None:
+            self._closings[uid] = at, self._pools[uid]
+
     def _lapsed(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> Iterator[tuple[str, str]]:
         """Why no report of a profile of the list says Pass, of the nodes whose condition is True."""
-        listed = [it for it in observed.profiles if self._gate.of(it.namespace, it.name)]
-        reports = [observed.reports_of[profile.uid] for profile in listed]
+        reports = [observed.reports_of[profile.uid] for profile in self._listed(observed)]
         for uid, facts in nodes.items():
             if facts.verdict.status == "True":
                 verdicts = [it.status.acceptance for of in reports if (it := of.get(uid)) is not None and it.status]
@@ -156,6 +174,7 @@ class NodeConditions:
             _log.warning("condition of node %s: %s", write.facts.name, error)
             return False
         self._cache.put("nodes", raw)
+        self._saw_closed(write.facts.uid, node_verdict(raw["status"]))
         self._opened = self._now() if write.row["status"] == "True" else self._opened
         _log.info("node %s: %s", write.facts.name, write.row)
         return True
