@@ -134,10 +134,6 @@ class NumaGpu:
     node: int | None = 2
     asked: int = 0
     NVMLError: type[Exception] = NVMLError
-    nvmlMemory_v2: int = 2  # noqa: N815 -- NVML's names
-    NVML_MEMORY_ERROR_TYPE_UNCORRECTED: int = 1
-    NVML_VOLATILE_ECC: int = 0
-    NVML_AGGREGATE_ECC: int = 1
     slept: list[float] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
@@ -158,7 +154,7 @@ class NumaGpu:
 
         return answers.get(name, unsupported)
 
-    def _memory(self, handle: str, version: int) -> Any:
+    def _memory(self, handle: str, version: object) -> Any:
         found = self.used[min(self.asked, len(self.used) - 1)]
         self.asked += 1
         return SimpleNamespace(used=found)

@@ -25,6 +25,7 @@ from precision_operator.core.attempts.manifest import owner
 from precision_operator.core.observe.clock import parse_time
 from tests.support.eventually import eventually
 from tests.support.helm import command_in_docs
+from tests.support.other_version import CHART as IN_TREE
 from tests.support.other_version import other_version
 from tests.support.site import profile_manifest
 
@@ -84,7 +85,7 @@ def first(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Step:
     Its results outlive another agent image, which the newer chart brings.
     """
     lab, older = release.lab, other_version(tmp_path_factory.mktemp("older"))
-    notes = release.put(older.chart, watchNamespaces=[WATCHED])
+    notes = release.put(older / IN_TREE, watchNamespaces=[WATCHED])
     operate(release)
     lab.apply(profile_manifest(WATCHED, "story", rerunOn=["DriverChange", "HardwareChange", "SpecChange"]))
     eventually(lambda: phases(lab) == {LONG: "Running", SHORT: "Measured"})

@@ -9,14 +9,15 @@ One story in steps; each test looks at what the steps left behind.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from precision_lab.builds.image_archives import NAMES, version
+from precision_lab.builds.image_archives import NAMES, image_archives, version
 from tests.support.eventually import eventually
 from tests.support.helm import command_in_docs
 from tests.support.installed import ONLY_GPU_NODE, Installed, Object, Profile, on_nodes
-from tests.support.other_version import OtherVersion, other_version
+from tests.support.other_version import CHART, other_version
 
 pytestmark = [pytest.mark.node, pytest.mark.long]
 PACE = 0.3
@@ -59,21 +60,21 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def older(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherVersion]:
+def older(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The older release, in a cluster without a trace of the newer one, which is back in the end."""
-    release = other_version(tmp_path_factory.mktemp("older"))
-    installed.real.import_images(on_nodes(release.images()))
+    tree = other_version(tmp_path_factory.mktemp("older"))
+    installed.real.import_images(on_nodes(image_archives(repository=tree)))
     installed.release.uninstall()
     installed.lab.kubectl(*command_in_docs("kubectl delete crd", "Uninstall"))
-    installed.release.put(release.chart, **installed.values())
+    installed.release.put(tree / CHART, **installed.values())
     installed.ready(READY_SECONDS)
-    yield release
+    yield tree
     installed.release.put(**installed.values())
     installed.ready(READY_SECONDS)
 
 
 @pytest.fixture(scope="module")
-def story(installed: Installed, older: OtherVersion) -> Story:
+def story(installed: Installed, older: Path) -> Story:
     release, first = installed.release, images(installed)
     unconcerned = installed.apply("not-for-agents", target=ONLY_GPU_NODE, rerunOn=NOT_FOR_AGENTS)
     unconcerned.measured()
@@ -90,7 +91,7 @@ def story(installed: Installed, older: OtherVersion) -> Story:
     release.put(**installed.values())
     reinstalled = step(installed, profile, agent, 3)
     last = result(profile, 4)
-    return Story(version(older.folder), first, upgraded, rolled_back, reinstalled, last, unconcerned.report()["status"])
+    return Story(version(older), first, upgraded, rolled_back, reinstalled, last, unconcerned.report()["status"])
 
 
 def step(installed: Installed, profile: Profile, agent: Object, run: int) -> Step:
