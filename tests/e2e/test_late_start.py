@@ -4,7 +4,6 @@ Operator and exporter run throughout, with the rights of the chart, as a user wi
 """
 
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -40,13 +39,6 @@ class Late:
     lab: Lab
     programs: Mapping[str, Program]
     definitions: list[dict[str, Any]]
-
-    def is_ready(self, name: str) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.programs[name].url}/readyz", timeout=2) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
 
     def define(self) -> None:
         for definition in self.definitions:
@@ -108,8 +100,7 @@ def start_nameless(program: Program) -> None:
 def test_without_definitions_programs_live_say_so_once_and_are_not_ready(late: Late) -> None:
     for name in ("operator", "exporter"):
         eventually(lambda name=name: sum("404" in line for line in late.log(name)) >= 6)
-    assert not late.is_ready("operator")
-    assert not late.is_ready("exporter")
+    assert [program.is_ready() for program in late.programs.values()] == [False, False]
     for name in ("operator", "exporter"):
         said = [line for line in late.log(name) if "not watched" in line]
         assert len(said) == 6, said  # profiles, reports and plans in two namespaces
@@ -118,7 +109,7 @@ def test_without_definitions_programs_live_say_so_once_and_are_not_ready(late: L
 def test_definitions_that_come_late_are_seen(late: Late) -> None:
     late.define()
     late.add(RED, "late")
-    eventually(lambda: late.is_ready("operator") and late.is_ready("exporter"), SOON_SECONDS)
+    eventually(lambda: all(program.is_ready() for program in late.programs.values()), SOON_SECONDS)
     eventually(lambda: late.is_seen(RED, "late"), SOON_SECONDS)
 
 

@@ -14,6 +14,7 @@ from precision_lab.fleet.fleet import fleet
 from precision_lab.lab import Lab, LabSettings
 from precision_lab.nodes.cluster import FLEET, RealLab, start_real_lab
 from precision_lab.release.helm import Release
+from tests.support import site
 from tests.support.eventually import eventually
 
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
@@ -215,12 +216,7 @@ def profile_manifest(name: str, **spec: Any) -> Object:
         "rollout": {"maxConcurrent": 25, "retry": {"limit": 1, "backoffSeconds": 1}},
         "agent": {"resources": AGENT_RESOURCES},
     }
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": names.PROFILE_KIND,
-        "metadata": {"name": name, "namespace": TEAM},
-        "spec": defaults | spec,
-    }
+    return site.profile_manifest(TEAM, name, defaults, **spec)
 
 
 def processes_of(pod_uid: str) -> list[int]:

@@ -227,13 +227,13 @@ class Profile:
         return self.site.history.changes(self.uid)
 
 
-def profile_manifest(namespace: str, name: str, **spec: Any) -> Object:
-    """A profile that is measured fast, but for what `spec` says otherwise."""
+def profile_manifest(namespace: str, name: str, base: Object = QUICK, **spec: Any) -> Object:
+    """A profile with the spec `base` (by default it is measured fast), but for what `spec` says otherwise."""
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.PROFILE_KIND,
         "metadata": {"name": name, "namespace": namespace},
-        "spec": QUICK | spec,
+        "spec": base | spec,
     }
 
 

@@ -56,10 +56,18 @@ class Program:
         """Starts its process, and does not wait for it."""
         self.lab.processes.start(self.name, self.argv, env={"KUBECONFIG": str(self.kubeconfig)}, grace_seconds=10.0)
 
+    def is_ready(self) -> bool:
+        """Whether its probe says so."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
     def wait_until_ready(self) -> None:
         """Returns when it is ready. Raises ProcessError with its log's end when it ends instead."""
         for _ in ticks(READY_SECONDS):
-            if _is_ready(f"{self.url}/readyz"):
+            if self.is_ready():
                 return
             self.lab.processes.check(self.name)
         tail = self.lab.processes.log(self.name)[-1500:]
@@ -151,11 +159,3 @@ def _apply(lab: Lab, objects: Sequence[Object]) -> None:
     # As JSON: a name such as `n` in a schema's `required` is a string to one YAML parser and `false` to another.
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     lab.kubectl("apply", "--server-side", "-f", "-", stdin=text)
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
