@@ -132,6 +132,11 @@ INVALID: dict[str, Invalid] = {
         {"acceptance": {"reference": REFERENCE, "recipes": ["mxfp8"]}, "recipes": ["nvfp4"]},
         ("spec", "acceptance.recipes names a recipe that is not measured: add it to recipes"),
     ),
+    "a verdict on results that are not kept": (
+        "spec",
+        {"acceptance": {"reference": REFERENCE}, "retention": {"detail": "None"}},
+        ("spec", "acceptance judges full results: set retention.detail to Full"),
+    ),
     "no mode": of("benchmarks.gemm.modes", "at least 1 items", gemm={"modes": []}),
     "no agent at a time": of("rollout.maxConcurrent", "from 1 on", maxConcurrent=0),
     "no per cent": of("rollout.maxConcurrent", 'from "1%" to "100%"', maxConcurrent="0%"),

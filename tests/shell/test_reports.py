@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from precision_api.facts import names
+from precision_api.kinds.profile import Retention, Retry
 from precision_operator.cluster import ApiError, paths
-from precision_operator.core.attempts.actions import Adopt, Close, Collect, MarkStale
+from precision_operator.core.attempts.actions import Adopt, Close, Collect, Keeping, MarkStale
 from precision_operator.core.reasons import Said, said, sentence
 from precision_operator.core.results import ingest
 from tests.support.acting import DETAILS, INTERNAL, JOB_NAME, JOBS, OWNER, REPORT_NAME, REPORTS, START, Scene
@@ -87,6 +88,16 @@ async def test_a_detail_that_cannot_be_written_leaves_the_summary_with_the_reaso
         status, run = scene.status(), scene.run()
         assert (status.state, len(status.results), run.detail) == ("Measured", 7, None)
         assert run.detail_problem == f"DetailNotWritten: {sentence('DetailNotWritten', detail=error.words)}"
+
+
+async def test_a_profile_that_keeps_no_details_gets_what_the_log_says_and_no_config_map(scene: Scene) -> None:
+    job, pod = await scene.ended()
+    keeping = Keeping(Retry(), Retention(detail="None"))
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1", keeping)]) == 0
+    why = f"DetailNotWritten: {sentence('DetailNotWritten', detail='spec.retention.detail is None')}"
+    assert (scene.run().detail, scene.run().detail_problem, scene.held("jobs")) == (None, why, [])
+    assert len(scene.status().results) == 7
+    assert not [path for path in scene.cluster.objects if path.startswith(DETAILS)]
 
 
 async def test_a_result_that_an_older_crd_refuses_is_a_failure_with_its_reason_not_tried_for_ever(scene: Scene) -> None:

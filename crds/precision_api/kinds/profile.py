@@ -334,6 +334,9 @@ class Retention(Document):
     deleted_nodes: fields.Duration = Field(
         "24h", description="How long the report of a deleted node is kept (s, m, h, d)."
     )
+    detail: Literal["Full", "None"] = Field(
+        "Full", description="Full: each result has a ConfigMap. None: new ones get none, where etcd has no room."
+    )
 
 
 class SavedReference(Document):
@@ -382,6 +385,11 @@ class ProfileSpec(Document):
                 or not spec.recipes
                 or set(spec.acceptance.recipes) <= {*spec.recipes, "bf16", spec.benchmarks.baseline}
             ),
+        ),
+        Rule(
+            "!has(self.acceptance) || self.retention.detail == 'Full'",
+            "acceptance judges full results: set retention.detail to Full",
+            lambda spec: spec.acceptance is None or spec.retention.detail == "Full",
         ),
     )
 

@@ -218,7 +218,7 @@ ROWS = (
     partly(
         "DetailNotWritten",
         "the ConfigMap with the full result could not be written: {detail}",
-        "The summary is used. For the full result, make room (quota, policy), then measure again.",
+        "The summary is used. For the full result, make room (quota, policy, retention.detail), then measure again.",
     ),
     partly(
         "LogUnavailable",

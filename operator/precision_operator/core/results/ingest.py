@@ -79,8 +79,8 @@ def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding
     return Finding(restored(summary, result), result)
 
 
-def without_detail(finding: Finding, why: str) -> Finding:
-    """The finding whose full result could not be kept."""
+def without_detail(finding: Finding, why: str = "spec.retention.detail is None") -> Finding:
+    """The finding whose full result is not kept."""
     return replace(finding, detail_problem=_without_detail("DetailNotWritten", why))
 
 

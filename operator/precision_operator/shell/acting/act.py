@@ -169,7 +169,8 @@ class Actor:
             await self._fail(job, action.report, ending, action.keeping, left.log)
             return
         report = await self._reports.of_job(job, action.report)
-        finding = await self._reports.with_detail(ending, job, report)
+        is_kept = action.keeping.retention.detail == "Full"
+        finding = await self._reports.with_detail(ending, job, report) if is_kept else ingest.without_detail(ending)
         place = ingest.Place(action.pool, action.nvlink_domain, action.by_claim)
         status = ingest.read_status(finding, job, report, place, self._now(), action.keeping)
         try:
