@@ -13,14 +13,16 @@ from precision_api.kinds.profile import Retention, Retry
 from precision_api.kinds.report import ReportAcceptance, ReportStatus
 from precision_operator.core.attempts.actions import Keeping
 from precision_operator.core.observe.kept_report import kept_report, whole
-from precision_operator.core.observe.observed import JobView
+from precision_operator.core.observe.observed import JobView, Reports
+from precision_operator.core.plan import plan
 from precision_operator.core.reasons import said
 from precision_operator.core.results import ingest
 from precision_operator.core.results.acceptance import MOST_BYTES as MOST_TEXT
 from precision_operator.core.results.endings import NoResult
 from precision_operator.core.results.reading import read
+from precision_operator.core.status.telling import tell
 from tests.support.simulated_cluster import summary
-from tests.support.world import MINUTE, NOW, job, report
+from tests.support.world import MINUTE, NOW, job, nodes, observed, profile, report
 
 MOST_BYTES = 892 * len(RECIPE_NAMES)
 """With all recipes, the history of the default length and the longest failure. The goal was 4,096: the names of
@@ -118,6 +120,24 @@ def test_what_is_kept_of_a_report_of_five_recipes_takes_two_kib_reads_as_it_does
     assert read("n", "p", kept[0]).rows == read("n", "p", statuses[0]).rows
     with pytest.raises(AttributeError, match="read the report"):
         ingest.failed_status(NoResult(said("Failed")), run(3), report(status=kept[0]), NOW, KEEPING)
+
+
+def test_what_plans_and_statuses_keep_of_a_node_and_profile_takes_two_kib() -> None:
+    """Of twenty profiles over a hundred nodes; the reports themselves come on top."""
+    owners, names = [f"p{number}" for number in range(20)], [f"n{number:02}" for number in range(100)]
+    figures = summary(run(1)).model_copy(update=FIGURES | {"recipes": tuple(map(row, RECIPE_NAMES[:5]))})
+    status = ingest.read_status(ingest.finding(figures, None), job(), report(), "NVIDIA-GB200", NOW)
+    reports = [report(name, owner, kept_report(status)) for owner in owners for name in names]
+    seen = observed([*map(profile, owners)], nodes(*names), reports=Reports(reports))
+    tracemalloc.start()
+    first = plan(seen)
+    made = plan(seen, book=first.book)
+    told = tell(made, seen, tell(first, seen))
+    del first
+    assert tracemalloc.get_traced_memory()[0] / len(reports) < 2048
+    tracemalloc.stop()
+    plans = *made.profiles, *(item for item, _ in told.rows)
+    assert [item.node_states.kinds["succeeded"] for item in plans] == [len(names)] * 2 * len(owners)
 
 
 def test_the_history_keeps_as_many_runs_as_the_profile_says_newest_first() -> None:

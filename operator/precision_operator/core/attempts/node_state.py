@@ -495,8 +495,9 @@ def _ended(attempt: ReportAttempt, spec: ProfileSpec, report: ReportView | None,
     """What an attempt of the current run comes to: a result, a failure for good, a retry later; None: go on."""
     if attempt.outcome == "succeeded":
         run = report.status.run if report is not None and report.status is not None else None
-        which = f"{attempt.number}, not completely ({run.partial})" if run and run.partial else str(attempt.number)
-        return said("Measured", attempt=which, node=report.node_name if report is not None else "NODE")
+        which = f"{attempt.number}, not completely ({run.partial})" if run and run.partial else attempt.number
+        node = report.node_name if report is not None else "NODE"  # what is said of it is kept once for all profiles
+        return observed.book.of(("measured", node, which), (), lambda: said("Measured", attempt=which, node=node))
     if attempt.outcome == "disrupted":
         return None
     retry = spec.rollout.retry

@@ -77,19 +77,16 @@ class Part(tuple[Reading, ...]):
         return Pool(self)
 
     @cached_property
-    def useful(self) -> Set[str]:
-        """Nodes with a figure that may be used."""
-        return {reading.node for reading in self if reading.marks.useful}
+    def useful(self) -> int:
+        """How many have a figure that may be used."""
+        return sum(reading.marks.useful for reading in self)
 
     @cached_property
     def marked(self) -> Counter[str]:
         """How many readings fell back, were throttled, are made up, or come of a trial."""
-        rows = ((it, it.marks) for it in self)
-        marks = (
-            (of.fallen_back and "fallback", of.throttled and "throttled", it.made_up and "made up") for it, of in rows
-        )
-        counts = Counter(mark for mark in chain.from_iterable(marks) if isinstance(mark, str))
-        return counts + Counter(it.data for it in self if it.data == "trial")
+        names = ("fallback", "throttled", "made up", "trial")
+        rows = ((bool(it.marks.fallen_back), it.marks.throttled, it.made_up, it.data == "trial") for it in self)
+        return Counter(dict(zip(names, map(sum, zip(*rows, strict=True)), strict=False)))
 
     @cached_property
     def last_run(self) -> str | None:
@@ -113,15 +110,15 @@ class Part(tuple[Reading, ...]):
         for reading in sorted(self, key=_age):
             for key in reading.marks.listed:
                 newest.setdefault(key, {})[reading.node] = reading
-        return newest
+        first = next(iter(newest.values()), {})  # as a rule all nodes have the same recipes: kept once
+        return {key: first if of == first else of for key, of in newest.items()}
 
     @cached_property
     def rated(self) -> "Mapping[tuple[Recipe, int | None], Mapping[str, Reading]]":
         """Of these results those with a rate."""
-        return {
-            key: {node: it for node, it in newest.items() if key[0] in it.marks.rated}
-            for key, newest in self.newest.items()
-        }
+        all_of = self.newest
+        rated = {key: {node: it for node, it in of.items() if key[0] in it.marks.rated} for key, of in all_of.items()}
+        return {key: all_of[key] if len(all_of[key]) == len(of) else of for key, of in rated.items()}
 
 
 def _age(reading: Reading) -> tuple[str, str]:

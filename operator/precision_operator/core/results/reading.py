@@ -349,7 +349,7 @@ def read_rows(results: Iterable[report.RecipeReport], baseline: Recipe) -> Mappi
     """The rows by recipe, in order; the first one where a recipe is there twice."""
     if isinstance(results, KeptResults):
         makers, energies = _makers(results.rows, baseline)
-        figures = array("d", map(float, results.figures.split()))
+        figures = array("d", [*map(float, results.figures.split())])  # of a list: an array that grows has room for more
         if all(figures[at] > 0 for at in energies):
             return _KeptRows(makers, figures)
     first: dict[Recipe, report.RecipeReport] = {}

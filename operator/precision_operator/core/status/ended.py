@@ -46,9 +46,10 @@ def ended(
         first = states.first(*RESTS)
         rest = f"Quarantined nodes: {resting} of {counts.eligible}, e.g. {first.facts.name}. "
         return names.FAILED, True, "NodesQuarantined", rest + first.message
-    is_each_useful = not states.tallies[AGAIN] and len(measured.useful) == counts.succeeded  # all figures are theirs
+    is_each_useful = not states.tallies[AGAIN] and measured.useful == counts.succeeded  # all figures are theirs
+    useful = {reading.node for reading in measured if not is_each_useful and reading.marks.useful}
     succeeded = (state.facts.name for state in states if not is_each_useful and state.state == "succeeded")
-    useless = [name for name in succeeded if name not in measured.useful]
+    useless = [name for name in succeeded if name not in useful]
     if useless:
         text = f"Nodes on which no recipe has a usable result: {len(useless)} of {counts.eligible}, e.g. {useless[0]}."
         return names.FAILED, True, "NoUsableResult", f"{text} See kubectl precision report {useless[0]}."
