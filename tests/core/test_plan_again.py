@@ -1,99 +1,19 @@
 """A plan takes over what has not changed since the one before; it must be the plan that is made of the world anew."""
 
 import copy
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from precision_operator.core.observe.book import EMPTY, Book
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, Reports, ReportView
 from precision_operator.core.plan import plan
 from precision_operator.core.reasons import sentence
-from precision_operator.core.status.profile_status import profile_status
-from tests.support.examples import examples
 from tests.support.from_scratch import unlike
 from tests.support.node_objects import node_object, resource_slice
 from tests.support.world import MINUTE, NOW, SETTINGS, gone, job, measured, nodes, observed, pod, profile, report, tried
-
-NAMES = ("n1", "n2", "n3", "n4")
-SPECS: tuple[dict[str, Any], ...] = (
-    {},
-    {"schedule": {"cron": "0 * * * *"}},
-    {"schedule": {"maxAge": "2h"}},
-    {"rollout": {"maxConcurrent": 2, "rampSeconds": 600, "retry": {"limit": 2, "backoffSeconds": 300}}},
-    {"agent": {"queueName": "low"}},
-    {"target": {"nodeNames": ["n1", "n2"]}},
-)
-PHASES = {"starting": "Pending", "running": "Running", "finished": "Succeeded"}
-KINDS = ("nothing", "measured", "failed", "disrupted", "quarantined", *PHASES, "cordoned", "gone")
-
-changes = st.one_of(
-    st.tuples(st.just("spec"), st.sampled_from(SPECS)),
-    st.tuples(st.just("rerun"), st.sampled_from(("", "again", "once more"))),
-    st.tuples(st.sampled_from(NAMES), st.sampled_from(KINDS)),
-    st.tuples(st.just("now"), st.integers(-90, 240).map(lambda count: count * MINUTE)),
-)
-first = st.fixed_dictionaries(
-    {"spec": st.sampled_from(SPECS), "rerun": st.just(""), "now": st.just(0 * MINUTE)}
-    | {name: st.sampled_from(KINDS) for name in NAMES}
-)
-
-
-def world(told: Mapping[str, Any], before: Observed | None) -> Observed:
-    """Nodes of these kinds; nodes, reports, Jobs and pods that are as they were `before` are the same objects."""
-    own = profile(rerun=told["rerun"], **told["spec"])
-    found: dict[str, list[Any]] = {"nodes": [], "reports": [], "jobs": [], "pods": []}
-    for name, kind in ((name, told[name]) for name in NAMES):
-        found["nodes"] += [] if kind == "gone" else [node_object(name=name, unschedulable=kind == "cordoned")]
-        if kind in PHASES:
-            of = job(name, finished="Complete" if kind == "finished" else None, created=NOW - MINUTE)
-            found["jobs"].append(of)
-            found["pods"].append(pod(of, PHASES[kind]))
-        status = {
-            "measured": measured(ago=30 * MINUTE),
-            "failed": tried("failed", failures=1, reason="AgentCrashed"),
-            "disrupted": tried("disrupted"),
-            "quarantined": tried("failed", failures=3, reason="AgentCrashed"),
-        }.get(kind)
-        found["reports"] += [report(name, status=status)] if status is not None or kind == "gone" else []
-    if before is not None:
-        known = {
-            "nodes": list(before.nodes.values()),
-            "reports": list(before.reports),
-            "jobs": list(before.jobs),
-            "pods": list(before.pods),
-        }
-        found = {part: [_known(item, known[part]) for item in items] for part, items in found.items()}
-    return replace(
-        observed([own], {node["metadata"]["uid"]: node for node in found.pop("nodes")}),
-        now=NOW + told["now"],
-        **{part: tuple(items) for part, items in found.items()},
-    )
-
-
-def _known(item: Any, known: list[Any]) -> Any:
-    return next((old for old in known if old == item), item)
-
-
-@examples(25)
-@given(first, st.lists(changes, max_size=8))
-def test_a_plan_after_others_is_the_one_that_is_made_anew(told: dict[str, Any], steps: list[tuple[str, Any]]) -> None:
-    before, book = None, EMPTY
-    for part, value in [("rerun", ""), *steps]:
-        told = told | {part: value}
-        before = world(told, before)
-        made, fresh = plan(before, book=book), plan(before)
-        book = made.book
-        assert made == fresh
-        assert [profile_status(item, before.now, 4) for item in made.profiles] == [
-            profile_status(item, before.now, 4) for item in fresh.profiles
-        ]
-
 
 NEW = observed([profile()])
 DONE = observed([profile()], reports=(report(status=measured()),))
@@ -281,5 +201,5 @@ def test_plans_for_more_profiles_and_nodes_than_ever_work_nothing_out_twice() ->
 
 @pytest.mark.parametrize("number", [0, 1, 2, 32])
 def test_random_worlds_are_planned_for_as_from_scratch(number: int) -> None:
-    """World 2 has 200 nodes in 80 pools, in world 32 the schedule of a suspended profile has its hour."""
+    """World 2 has 200 nodes in 80 pools."""
     assert not [*unlike(number, passes=8)]

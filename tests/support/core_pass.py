@@ -17,7 +17,16 @@ from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
 from precision_operator.core.observe.book import EMPTY, Kept
 from precision_operator.core.observe.configuration import AgentDefaults
 from precision_operator.core.observe.gpu_slices import slice_view
-from precision_operator.core.observe.observed import JobView, Observed, ProfileView, Reports, ReportView, Settings
+from precision_operator.core.observe.observed import (
+    JobView,
+    Observed,
+    ProfileView,
+    RefusedCreation,
+    Reports,
+    ReportView,
+    Settings,
+    Yield,
+)
 from precision_operator.core.observe.stop import stop_of
 from precision_operator.core.observe.views import (
     job_view,
@@ -29,7 +38,7 @@ from precision_operator.core.observe.views import (
 )
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.results import ingest
-from precision_operator.core.results.acceptance import decided
+from precision_operator.core.results.acceptance import decided, with_result
 from precision_operator.core.results.endings import NoResult, summary_of
 from precision_operator.core.results.log_tail import log_tail
 from precision_operator.core.status.events import event, notes
@@ -87,16 +96,20 @@ class Core:
             settings=settings,
             profiles=tuple(self._profile_view(number, settings) for number in step["profiles"]),
             nodes={uid: self._objects[number] for uid, number in step["nodes"].items()},
-            jobs=tuple(replace(job, creation_problem=problems.get(job.uid, job.creation_problem)) for job in jobs),
+            jobs=tuple(
+                replace(job, creation_problem=problems[job.uid]) if job.uid in problems else job for job in jobs
+            ),
             pods=self._all(pod_view, step["pods"]),
             reports=self._reports_of(step["reports"]),
             occupancy={name: occupancy(pods) for name, pods in holders.items()},
             stop=stop_of(step.get("stop") or "Run", "", "chart"),
             references=dict.fromkeys(map(tuple, step.get("references", ()))),
             config_maps={(namespace, name): data for namespace, name, data in step["config_maps"]},
-            slices=self._all(slice_view, step["slices"]),
+            slices=None if step["slices"] is None else self._all(slice_view, step["slices"]),
             priority_class_exists=step["priority_class_exists"],
             queues={(namespace, name): exists for namespace, name, exists in step["queues"]},
+            refusals={tuple(key): RefusedCreation(**_with_times(row)) for *key, row in step["refused"]},
+            yields=tuple(Yield(**_with_times(row)) for row in step["yields"]),
         )
 
     def _reports_of(self, numbers: Sequence[int]) -> Reports:
@@ -133,6 +146,10 @@ class Core:
             words |= {name: row[name] for name in ("priority_class", "agent_service_account")}
             self._settings[key] = Settings(**words, agent_defaults=defaults, disruption_backoff=backoff)
         return self._settings[key]
+
+
+def _with_times(row: Raw) -> dict[str, Any]:
+    return {key: datetime.fromisoformat(value) if key in ("at", "until") else value for key, value in row.items()}
 
 
 def _state(profile: ProfileView, state: NodeState) -> dict[str, Any]:
@@ -181,8 +198,10 @@ def _writes(action: Action, step: Raw, now: datetime) -> Iterator[dict[str, Any]
         problem = NoResult(action.said, action.outcome)
         status = ingest.failed_status(problem, action.job, report, now, action.keeping)
     elif isinstance(action, Judge):
-        status = report.status or ReportStatus()
-        verdict = action.terms and decided(action.terms, status, action.facts, now)
+        status, terms = report.status or ReportStatus(), action.terms
+        if terms is not None and status.run is not None:  # as where the full result is lost
+            status = status.model_copy(update={"acceptance": with_result(status, None, terms)})
+        verdict = terms and decided(terms, status, action.facts, now)
         status = status.model_copy(update={"acceptance": verdict})
     elif isinstance(action, Collect):
         status = _collected(action, report, step["logs"].get(action.job.uid, ""), now)

@@ -35,7 +35,7 @@ class RandomCluster:
 
     def __init__(self, seed: str, pools: int = 0, asks_verdicts: bool = False) -> None:
         """With `pools` it has 200 nodes, spread over so many."""
-        self.asks_verdicts, self.has_references = asks_verdicts, True
+        self.asks_verdicts, self.has_references, self.serves_slices = asks_verdicts, True, True
         self.stop: str | None = None
         self.rng = rng = Random(seed)
         self.objects: list[Raw] = []
@@ -61,6 +61,10 @@ class RandomCluster:
         self.busy: dict[str, Raw] = {}
         """Somebody else's pod, by node."""
         self.refusals: dict[str, str] = {}
+        self.refused: dict[tuple[str, str], Raw] = {}
+        """What the operator remembers of creations that were refused, by the UIDs of profile and node."""
+        self.yields: list[Raw] = []
+        """And of agents that gave way."""
         self.logs: dict[str, str | None] = {}
         self.speeds: dict[str, tuple[float, str]] = {}
         """Rate and trouble of each node."""
@@ -102,7 +106,8 @@ class RandomCluster:
             spec["poolLabel"], spec["rollout"] = POOL_LABEL, {**spec["rollout"], "maxConcurrent": "50%"}
         if self.asks_verdicts and rng.random() < 0.5:
             reference = {"name": random_specs.CONFIG_MAP, "sha256": "0" * 64}
-            spec |= {"acceptance": {"reference": reference}, "schedule": {"cron": "*/30 * * * *"}}
+            acceptance = {"reference": reference, "validFor": rng.choice(["1h", "1d"])}
+            spec |= {"acceptance": acceptance} | rng.choice([{"schedule": {"cron": "*/30 * * * *"}}, {}])
             spec |= rng.choice([{"target": {"nodeNames": ["none"]}}, {"poolLabel": random_specs.RACK}, {}, {}])
         created = self.now - timedelta(seconds=rng.choice([0, 60, 3 * 86_400]))
         meta = {"name": name, "namespace": NAMESPACE, "uid": uid, "generation": 1, "resourceVersion": "1"}
@@ -140,7 +145,9 @@ class RandomCluster:
             "jobs": [self._number(raw) for raw in self.jobs.values()],
             "pods": [self._number(raw) for raw in self.pods.values()],
             "reports": [self._number(raw) for raw in self.reports.values()],
-            "slices": [self._number(raw) for uid in self.nodes for raw in self.slices[uid]],
+            "slices": [self._number(raw) for uid in self.nodes for raw in self.slices[uid]]
+            if self.serves_slices
+            else None,
             "holders": holders,
             "looked": sorted(name for name in self.busy if self.rng.random() < 0.3),
             "stop": self.stop,
@@ -148,6 +155,8 @@ class RandomCluster:
             "config_maps": [[NAMESPACE, random_specs.CONFIG_MAP, self.config_map]],
             "priority_class_exists": self.priority_class,
             "queues": [] if self.queue is None else [[NAMESPACE, random_specs.QUEUE, self.queue]],
+            "refused": [[*key, row] for key, row in self.refused.items()],
+            "yields": [*self.yields],
             "refusals": {uid: text for uid, text in self.refusals.items() if uid in job_uids},
             "logs": {uid: self.logs.get(uid, "") for uid in sorted(job_uids)},
             "asked": sorted(node_names)
@@ -228,7 +237,7 @@ class RandomCluster:
     def only_time(self) -> None:
         """The clock goes on, or back, and nothing else happens."""
         seconds = self.rng.choice(PAUSES if self._serial % 3 else PAUSES[:9])
-        self.now += timedelta(seconds=-90 if self.rng.random() < 0.02 else seconds)
+        self.now += timedelta(seconds=self.rng.choice((-90, -5400)) if self.rng.random() < 0.04 else seconds)
 
     def _of_job(self, name: str) -> None:
         job, rng = self.jobs[name], self.rng

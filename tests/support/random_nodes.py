@@ -63,7 +63,20 @@ def altered(rng: Random, before: Node, what: str = "") -> Node:
     """The same node after a change (`what`, or any) that clusters see: cordoned, another driver, a GPU less ..."""
     meta, spec, status = dict(before["metadata"]), dict(before["spec"]), dict(before["status"])
     labels = dict(meta["labels"])
-    kinds = ["cordon", "cordon", "driver", "driver", "gpus", "ready", "mig", "rack", "deleting", "taint", "pool"]
+    kinds = [
+        "cordon",
+        "cordon",
+        "driver",
+        "driver",
+        "gpus",
+        "ready",
+        "mig",
+        "rack",
+        "deleting",
+        "taint",
+        "pool",
+        "boot",
+    ]
     match what or rng.choice(kinds):
         case "cordon":
             spec["unschedulable"] = not spec.get("unschedulable")
@@ -71,6 +84,8 @@ def altered(rng: Random, before: Node, what: str = "") -> Node:
             labels["nvidia.com/cuda.driver-version.full"] = rng.choice(["570.1", "580.95.05", "590.2"])
         case "gpus" if "nvidia.com/gpu" in status["allocatable"]:
             status["allocatable"] = status["allocatable"] | {"nvidia.com/gpu": rng.choice(["7", "8", "0"])}
+        case "boot":
+            status["nodeInfo"] = status["nodeInfo"] | {"bootID": f"boot-{rng.random()}"}
         case "ready":
             status["conditions"] = [ready(rng.choice(["True", "False"]))]
         case "mig":

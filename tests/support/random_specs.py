@@ -30,6 +30,7 @@ UNMEASURABLE: tuple[dict[str, Any], ...] = (
     {"workload": {"name": "odd", "shapes": [{"m": 3, "k": 5, "n": 7}]}, "recipes": ["mxfp8"]},
 )
 """Fields that can be read, but not measured."""
+RECIPES = (["bf16"], ["bf16", "fp8_current"], ["fp8_delayed"])
 BAD_SCHEDULES = ({"cron": "0 0 31 2 *"}, {"cron": "0 2 * * *", "timeZone": "Mars/Phobos"}, {"cron": "61 2 * * *"})
 CRONS = ("0 12 * * *", "*/30 * * * *", "0 9 * * *", "0 0 1 1 *")
 
@@ -40,7 +41,7 @@ def spec(rng: Random, node_names: list[str]) -> dict[str, Any]:
     made |= _maybe(rng, 0.3, schedule=_schedule(rng))
     made |= _maybe(rng, 0.25, agent=_agent(rng))
     made |= _maybe(rng, 0.3, idle=_idle(rng))
-    made |= _maybe(rng, 0.1, recipes=rng.choice([["bf16"], ["bf16", "fp8_current"], ["fp8_delayed"]]))
+    made |= _maybe(rng, 0.1, recipes=rng.choice(RECIPES))
     made |= _maybe(rng, 0.1, rerunOn=rng.choice([["SpecChange"], ["DriverChange", "HardwareChange"]]))
     made |= _maybe(rng, 0.4, retention={"deletedNodes": rng.choice(["1h", "30m", "24h"]), "history": rng.randint(1, 4)})
     made |= _maybe(rng, 0.05, suspend=True)
@@ -52,10 +53,11 @@ def spec(rng: Random, node_names: list[str]) -> dict[str, Any]:
 
 def edited(rng: Random, before: dict[str, Any], node_names: list[str]) -> dict[str, Any]:
     """The spec after somebody has edited one field of it."""
-    fresh = spec(rng, node_names)
-    field = rng.choice(
-        ["workload", "workload", "rollout", "rollout", "agent", "schedule", "suspend", "target", "recipes"]
-    )
+    fresh = spec(rng, node_names) | {"recipes": rng.choice(RECIPES)}
+    fields = ["workload", "workload", "rollout", "rollout", "agent", "schedule", "suspend", "target", "recipes"]
+    field = rng.choice([*fields, "unheardOf"] + ["acceptance"] * 4 * ("acceptance" in before))
+    asked = {**(before.get("acceptance") or {}), "validFor": rng.choice(["1h", "1d"])}
+    fresh |= {"unheardOf": True, "acceptance": rng.choice([asked, asked, asked, None])}
     after = {key: value for key, value in before.items() if key not in (field, "unheardOf")}
     if field == "suspend":
         return after | ({} if before.get("suspend") else {"suspend": True})

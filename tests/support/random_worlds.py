@@ -2,16 +2,18 @@
 
 import copy
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from precision_api.facts.names import ANNOTATION_RERUN
 from precision_lab.fleet.slices import slices_of
+from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.observe.clock import format_time
 from tests.support import random_nodes, random_specs
 from tests.support.core_pass import Core
 from tests.support.history import has_ended
 from tests.support.node_objects import AGENT_IMAGE
-from tests.support.random_cluster import CONFIG, RandomCluster
+from tests.support.random_cluster import CONFIG, PAUSES, RandomCluster
 
 
 def grow(seed: str, passes: int, pools: int = 0, quiet: float = 0.0) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def grow(seed: str, passes: int, pools: int = 0, quiet: float = 0.0) -> dict[str
         decided = core.step(steps[-1])
         if quiet and cluster.rng.random() < quiet:
             if cluster.rng.random() < 0.5:
-                cluster.rng.choice((_node, _leave, _return, _slices, _stop, _move, _move))(cluster)
+                cluster.rng.choice(ALONE)(cluster)
             cluster.only_time()
             continue
         cluster.apply(decided)
@@ -133,16 +135,45 @@ def _move(cluster: RandomCluster) -> None:
     cluster.nodes[uid] = random_nodes.altered(cluster.rng, cluster.nodes[uid], "pool")
 
 
+def _narrow(cluster: RandomCluster) -> None:
+    """A profile's target is half of the nodes, or all again; its reports on the others stay."""
+    uid = cluster.rng.choice(list(cluster.profiles))
+    raw = cluster.profiles[uid]
+    names = sorted(node["metadata"]["name"] for node in cluster.nodes.values())[:: cluster.rng.choice((1, 2))]
+    meta = raw["metadata"] | {"generation": raw["metadata"]["generation"] + 1}
+    cluster.profiles[uid] = raw | {"metadata": meta, "spec": raw["spec"] | {"target": {"nodeNames": names}}}
+
+
 def _slices(cluster: RandomCluster) -> None:
-    """A node's driver publishes its GPUs, or takes them back."""
+    """A node's driver publishes its GPUs, or takes them back; or none of them may be read any more, or all again."""
     uid = cluster.rng.choice(list(cluster.nodes))
-    cluster.slices[uid] = [] if cluster.slices[uid] else slices_of(cluster.nodes[uid])
+    if not cluster.serves_slices or cluster.rng.random() < 0.5:
+        cluster.serves_slices = not cluster.serves_slices
+    else:
+        cluster.slices[uid] = [] if cluster.slices[uid] else slices_of(cluster.nodes[uid])
 
 
 def _stop(cluster: RandomCluster) -> None:
     """An admin stops all agents, or lets them go on; a reference comes or goes."""
     cluster.stop = cluster.rng.choice([None, "Hold", "End"])
     cluster.has_references = not cluster.has_references
+
+
+def _memory(cluster: RandomCluster) -> None:
+    """The operator has been refused an agent's creation, or an agent gave way to a pod; or all that is over."""
+    rng, at = cluster.rng, cluster.now.isoformat()
+    profile, node = rng.choice([*cluster.profiles]), rng.choice([*cluster.nodes])
+    row = {"at": at, "until": (cluster.now + timedelta(seconds=rng.choice(PAUSES))).isoformat()}
+    match rng.choice(["refused", "refused", "yield", "over"]):
+        case "refused":
+            cluster.refused[profile, node] = row | {"reason": rng.choice([*RULES]), "words": "no", "stage": "Job"}
+        case "yield":
+            name, uid = cluster.nodes[node]["metadata"]["name"], cluster.uid("pod")
+            row = {"profile_uid": profile, "node": name, "node_uid": node, "job_uid": cluster.uid("job"), "at": at}
+            cluster.yields.append(row | {"pod": "team/train-1", "pod_uid": uid, "owner": uid, "priority": 1})
+        case _:
+            cluster.refused.clear()
+            cluster.yields.clear()
 
 
 def _undo(cluster: RandomCluster) -> None:
@@ -207,3 +238,4 @@ ACCIDENTS: tuple[Callable[[RandomCluster], None], ...] = (
     *(_undo, _undo, _leave, _return, _busy, _cluster),
 )
 """More often the more rows."""
+ALONE = (_node, _leave, _return, _slices, _stop, _move, _move, _narrow, _no_report, _profile, _memory, _cluster)

@@ -134,13 +134,8 @@ def _of_lost_node(report: ReportView, keep: str | None, now: datetime) -> Iterat
 
 def _verdicts(plan: ProfilePlan, observed: Observed, written: set[tuple[str, str]]) -> Iterator[actions.Judge]:
     """Reports whose verdict is not what it would be now; where nobody can say, those whose Pass is over."""
-    profile, reports, book, terms, check = (
-        plan.profile,
-        observed.reports_of[plan.profile.uid],
-        observed.book,
-        None,
-        is_over,
-    )
+    profile, book, terms, check = plan.profile, observed.book, None, is_over
+    reports = observed.reports_of[profile.uid]
     nodes = plan.nodes if profile.spec is not None else observed.facts_of(DEFAULT_POOL_LABEL)
     with suppress(KeyError):
         terms = terms_of(profile.spec, profile.namespace, observed, reports)

@@ -203,19 +203,17 @@ def facts_of_all(
     book: Book | None = None,
 ) -> FactsOfAll:
     """The facts of all `nodes` (by UID); those of a node that is as it was in the book are the same object."""
-    book, objects = book or Book(), (nodes, slices, domain_labels)
+    book, objects = book or Book(), (nodes, slices)
     entry = book.last(("facts", pool_label))
-    (old_nodes, old_slices, old_labels), old = entry or (({}, None, ()), FactsOfAll())
+    (old_nodes, old_slices), old = entry or (({}, None), FactsOfAll())
     changed: Iterable[str] = differing(old_nodes, nodes)
     is_same = slices is old_slices or (slices is not None and old_slices is not None and same(old_slices, slices))
-    if entry is not None and not changed and is_same and old_labels == domain_labels:
+    if entry is not None and not changed and is_same:
         return book.keep(("facts", pool_label), objects, old)
     there, were = ({} if of is None else grouped((item.node, item) for item in of) for of in (slices, old_slices))
     others = {name for name in (*there, *were) if not same(there.get(name, []), were.get(name, []))}
-    if (old_labels, old_slices is None) != (domain_labels, slices is None):
-        changed = {**old_nodes, **nodes}
-    elif others:
-        changed = [*changed, *(uid for uid, facts in old.items() if facts.name in others)]
+    is_for_all = (old_slices is None) != (slices is None)
+    changed = [*changed, *(uid for uid, facts in old.items() if is_for_all or facts.name in others)]
     values = FactsOfAll(old)
     for uid in changed:
         if uid not in nodes:

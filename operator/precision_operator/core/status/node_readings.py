@@ -27,8 +27,6 @@ def readings(plan: ProfilePlan, book: Book | None = None) -> Part:
     """
     book, states, key = book or Book(), plan.node_states, ("readings", plan.profile.uid)
     (old,), (before, part) = book.last(key) or ((NodeStates(),), (dict[str, Row](), Part()))
-    if old is states:
-        return book.keep(key, (states,), (before, part))[1]
     owner, there = (plan.profile.namespace, plan.profile.name), states.by_uid
     changed = {uid: there.get(uid) for uid in differing(old.by_uid, there)}
     made = {uid: _row(state, before.get(uid), owner) for uid, state in changed.items() if state is not None}
@@ -90,12 +88,11 @@ def _others(owner: Owner, reports: Filed, states: NodeStates, book: Book) -> tup
     entry = book.last(("others", owner))
     before, part = entry[1] if entry is not None else (dict[str, Row](), Part())
     rows: dict[str, Row] = {}
-    for uid in reports if not reports.keys() <= states.by_uid.keys() else ():
-        row, status = before.get(uid), reports[uid].status
+    for uid, report in reports.items() if not reports.keys() <= states.by_uid.keys() else ():
+        row, status = before.get(uid), report.status
         if uid not in states.by_uid and status is not None:
             rows[uid] = row if row is not None and row[1] is status else None
             with suppress(Exception):
-                report = reports[uid]
                 rows[uid] = rows[uid] or _read(report.node_name, "", status, report.namespace, report.profile)
     return _together(rows, before, part)
 
