@@ -41,7 +41,8 @@ OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "maker", "uid": "uid-m
 OF_JOB = "batch.kubernetes.io/controller-uid"
 OF_NAME = "batch.kubernetes.io/job-name"
 AGENT = {names.LABEL_APP: names.AGENT_APP, OF_JOB: "uid-maker"}
-POD = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example.com/none"}]}
+CONTAINER = {"name": "c", "image": "registry.example.com/none", "resources": {"requests": {"cpu": "2m"}}}
+POD = {"restartPolicy": "Never", "containers": [CONTAINER]}
 TOLERATED = ("nvidia.com/gpu", "team.example/ml", "dedicated")
 RESERVED = {"key": "reserved", "operator": "Exists"}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -208,8 +209,10 @@ class Agent:
     def change(self, kind: str, changes: dict[str, Any], user: str = STRANGER) -> str:
         """What the API server says to a patch (dry run) of `user`, who has all rights; empty: it is taken."""
         held = "suspend" in changes.get("spec", ()) or "template" in changes.get("spec", ())
-        name = self.pod if kind == "pods" else self.held if held else self.job
+        name = self.pod if kind.startswith("pods") else self.held if held else self.job
         acting = ("-n", self.namespace, f"--as={user}", "--as-group=system:masters", "--dry-run=server")
+        kind, _, part = kind.partition("/")
+        acting += (f"--subresource={part}",) if part else ()
         return words(self.cluster, "patch", kind, name, *acting, "--type=strategic", f"-p={json.dumps(changes)}")
 
 
@@ -241,10 +244,13 @@ LABELLED: list[dict[str, Any]] = [
     {"metadata": {"labels": AGENT}},
     {"spec": {"template": {"metadata": {"labels": {names.LABEL_APP: names.AGENT_APP}}}}},
 ]
+RUN_AS_ANNOTATION = {"metadata": {"labels": {names.LABEL_RUN: None}, "annotations": {names.LABEL_RUN: "r1"}}}
 PROTECTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "the pod's image": ("pods", {"spec": {"containers": ANOTHER}}, "images of spec.containers"),
     "the pod's node": ("pods", {"metadata": {"annotations": {names.ANNOTATION_NODE: "n1"}}}, f"{OURS} of metadata"),
     "the pod's run": ("pods", {"metadata": {"labels": {names.LABEL_RUN: None}}}, f"{OURS} of metadata"),
+    "the run as an annotation": ("pods", RUN_AS_ANNOTATION, f"{OURS} of metadata"),
+    "the run by a status": ("pods/status", {"metadata": {"labels": {names.LABEL_RUN: None}}}, f"{OURS} of metadata"),
     "a new name of ours": ("pods", {"metadata": {"labels": {f"{names.GROUP}/more": "a"}}}, f"{OURS} of metadata"),
     "who manages the pod": ("pods", {"metadata": {"labels": {names.LABEL_MANAGED_BY: "me"}}}, f"{OURS} of metadata"),
     "the pod's label": ("pods", {"metadata": {"labels": {names.LABEL_APP: None}}}, "metadata.labels"),
@@ -256,6 +262,12 @@ PROTECTED: dict[str, tuple[str, dict[str, Any], str]] = {
         "jobs",
         {"metadata": {"annotations": {names.ANNOTATION_REQUEST_HASH: "h1"}}},
         f"{OURS} of metadata",
+    ),
+    "the Job's run as an annotation": ("jobs", RUN_AS_ANNOTATION, f"{OURS} of metadata"),
+    "the Job's label by status": (
+        "jobs/status",
+        {"metadata": {"labels": {names.LABEL_APP: "a"}}},
+        "metadata.labels",
     ),
     "the Job's label": ("jobs", {"metadata": {"labels": {names.LABEL_APP: "mine"}}}, "metadata.labels"),
     "the Job's owner": ("jobs", {"metadata": {"ownerReferences": None}}, "metadata.ownerReferences"),
@@ -279,7 +291,7 @@ FREE: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("what", PROTECTED)
 def test_what_an_agent_runs_and_measures_is_changed_by_nobody(what: str, agent: Agent) -> None:
     kind, changes, field = PROTECTED[what]
-    of = "pod" if kind == "pods" else "Job"
+    of = "pod" if kind.startswith("pods") else "Job"
     assert f"agent: {STRANGER} may not change {field} of the {of} of an agent. A{ASK[1:]}" in agent.change(
         kind, changes
     )
@@ -304,6 +316,16 @@ def test_the_job_controller_and_the_garbage_collector_let_an_agents_pod_go(agent
     assert agent.change("jobs", {"metadata": {"ownerReferences": None}}, COLLECTOR) == ""
 
 
+MORE = {
+    "ephemeralcontainers": {"ephemeralContainers": [{"name": "more", "image": "registry.example.com/none"}]},
+    "resize": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1m"}}}]},
+}
+NOT_ENTERED = (
+    "may not run commands in, attach to, add containers to, or resize the pod of an agent. Read its logs instead, or "
+    + ASK
+)
+
+
 def command(cluster: Lab, namespace: str, verb: str, user: str, pod: str) -> str:
     """What the API server says to a command in a pod. It runs nowhere: what is let through says so."""
     rest = ("--", "true") if verb == "exec" else ()
@@ -317,7 +339,7 @@ def users(cluster: Lab, agent: Agent) -> None:
     cluster.kubectl("create", "rolebinding", "tenant", "--clusterrole=edit", f"--user={TENANT}", *namespace)
     cluster.kubectl("create", "rolebinding", "admin", "--clusterrole=edit", f"--user={ADMIN}", *namespace)
     verbs = "get,update,patch"
-    resources = "nodeprecisionreports.precisionprofiler.io/status,pods/ephemeralcontainers"
+    resources = "nodeprecisionreports.precisionprofiler.io/status,pods/ephemeralcontainers,pods/resize"
     cluster.kubectl("create", "role", "reports", f"--verb={verbs}", f"--resource={resources}", *namespace)
     cluster.kubectl("create", "rolebinding", "reports", "--role=reports", f"--user={ADMIN}", *namespace)
     make(
@@ -334,9 +356,7 @@ def users(cluster: Lab, agent: Agent) -> None:
 def test_a_tenant_runs_no_command_in_an_agent_and_whoever_writes_reports_may(
     verb: str, cluster: Lab, agent: Agent
 ) -> None:
-    expected = "may not run commands in, attach to, or add containers to the pod of an agent. Read its logs instead, or"
-    refusal = f"agent: {TENANT} {expected} {ASK}"
-    eventually(lambda: refusal in command(cluster, agent.namespace, verb, TENANT, agent.pod))
+    eventually(lambda: f"agent: {TENANT} {NOT_ENTERED}" in command(cluster, agent.namespace, verb, TENANT, agent.pod))
     through = [
         command(cluster, agent.namespace, verb, ADMIN, agent.pod),
         command(cluster, agent.namespace, verb, TENANT, "pp-train-0"),
@@ -345,15 +365,15 @@ def test_a_tenant_runs_no_command_in_an_agent_and_whoever_writes_reports_may(
 
 
 @pytest.mark.usefixtures("users")
-def test_an_agent_gets_no_ephemeral_container_but_by_whoever_writes_reports(agent: Agent, cluster: Lab) -> None:
-    body = {"spec": {"ephemeralContainers": [{"name": "more", "image": "registry.example.com/none"}]}}
+@pytest.mark.parametrize("part", MORE)
+def test_an_agent_gets_nothing_more_but_by_whoever_writes_reports(part: str, agent: Agent, cluster: Lab) -> None:
     here = ("-n", agent.namespace)
-    one: tuple[str, ...] = ("pod", agent.pod, *here, "--subresource=ephemeralcontainers", "--dry-run=server")
-    patch = ("patch", *one, "--type=strategic", f"-p={json.dumps(body)}")
-    assert "ValidatingAdmissionPolicy" not in words(cluster, *patch, f"--as={ADMIN}")
-    cluster.kubectl("create", "role", "debug", "--verb=get,patch", "--resource=pods/ephemeralcontainers", *here)
-    cluster.kubectl("create", "rolebinding", "debug", "--role=debug", f"--user={TENANT}", *here)
-    eventually(lambda: "or add containers to the pod of an agent" in words(cluster, *patch, f"--as={TENANT}"))
+    one: tuple[str, ...] = ("pod", agent.pod, *here, f"--subresource={part}", "--dry-run=server")
+    patch = ("patch", *one, "--type=strategic", f"-p={json.dumps({'spec': MORE[part]})}")
+    assert words(cluster, *patch, f"--as={ADMIN}") == ""
+    cluster.kubectl("create", "role", part, "--verb=get,patch", f"--resource=pods/{part}", *here)
+    cluster.kubectl("create", "rolebinding", part, f"--role={part}", f"--user={TENANT}", *here)
+    eventually(lambda: f"agent: {TENANT} {NOT_ENTERED}" in words(cluster, *patch, f"--as={TENANT}"))
 
 
 @pytest.mark.usefixtures("users")

@@ -252,8 +252,10 @@ def test_what_the_cluster_says_of_a_pod_and_a_job_is_read() -> None:
     ]
     state = {"running": {"startedAt": "2026-11-21T09:00:30Z"}}
     status = {"conditions": conditions, "containerStatuses": [{"name": "agent", "state": state}]}
-    view = pod_view({"metadata": meta | {"labels": marks | {"job-name": "j"}}, "status": status})
+    names = {"batch.kubernetes.io/job-name": "j", "job-name": "another's: no policy keeps that one"}
+    view = pod_view({"metadata": meta | {"labels": marks | names}, "status": status})
     assert isinstance(view, PodView)
+    assert view.job == "j"
     assert (view.scheduled_at, view.started_at, view.deleting_since) == (NOW, NOW + 30 * SECOND, NOW + MINUTE)
     assert view.disruption_reason == "PreemptionByScheduler"
 

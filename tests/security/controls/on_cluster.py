@@ -12,7 +12,9 @@ _LISTED = f"{_TOKENS}test_the_rights_of_a_token_of_the_running_release_are_those
 _RIGHTS = "tests/chart/test_rbac.py::"
 _POLICIES = "tests/api/test_policies.py::"
 _PROTECTED = f"{_POLICIES}test_what_an_agent_runs_and_measures_is_changed_by_nobody"
-CHANGED = "change what an agent runs, enter it, or make one, where [`policies.agents`](policies.md#policies) is on"
+CHANGED = (
+    "change what an agent runs, or resize, enter or make one, where [`policies.agents`](policies.md#policies) is on"
+)
 ALL_RIGHTS = "  cluster:\n  - {apiGroups: ['*'], resources: ['*'], verbs: ['*']}\n"
 OTHERS = (
     "read Secrets",
@@ -152,7 +154,7 @@ ON_CLUSTER: tuple[Control, ...] = (
         f"{_POLICIES}test_the_job_controller_makes_no_agent_of_another_job_than_its_own",
         f"{_PROTECTED}[the pod's Job]",
         f"{_PROTECTED}[the pod's image]",
-        f"{_POLICIES}test_an_agent_gets_no_ephemeral_container_but_by_whoever_writes_reports",
+        f"{_POLICIES}test_an_agent_gets_nothing_more_but_by_whoever_writes_reports[resize]",
         needs="cluster",
     ),
 )

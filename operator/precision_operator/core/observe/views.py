@@ -27,7 +27,7 @@ from precision_operator.core.observe.raw_object import condition_of, entries, se
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
-_BASIS_PARTS, _LENGTH = 9, 253
+_BASIS_PARTS, _LENGTH, _JOB_NAME = 9, 253, "batch.kubernetes.io/job-name"
 """Parts of a basis that a report holds, of a place, and characters of each."""
 
 
@@ -117,7 +117,7 @@ def job_view(raw: observed.Raw) -> observed.JobView | None:
 def marked(raw: observed.Raw, job: observed.Raw) -> observed.Raw:
     """A Job of ours or its pod with the labels that `job`, the Job's metadata, was made with; empty: not ours."""
     meta = section(raw, "metadata")
-    labels = {**section(meta, "labels"), "job-name": job.get("name"), **section(job, "labels")}
+    labels = {**section(meta, "labels"), _JOB_NAME: job.get("name"), **section(job, "labels")}
     return {**raw, "metadata": {**meta, "labels": labels}} if job else raw
 
 
@@ -144,8 +144,7 @@ def pod_view(raw: observed.Raw) -> observed.PodView | None:
     """An agent's pod; None when it is not one of a Job of ours."""
     meta, spec, status = section(raw, "metadata"), section(raw, "spec"), section(raw, "status")
     labels, asked = section(meta, "labels"), asked_gpus(raw, (names.GPU_RESOURCE,))
-    job = labels.get("job-name") or labels.get("batch.kubernetes.io/job-name")
-    if not job or names.LABEL_PROFILE_UID not in labels:
+    if not (job := labels.get(_JOB_NAME)) or names.LABEL_PROFILE_UID not in labels:
         return None
     container = next((c for c in entries(status, "containerStatuses") if c.get("name") == names.AGENT_CONTAINER), {})
     state = section(container, "state")

@@ -33,7 +33,7 @@ SHORT_TEXT = 64
 MOST_GONE_PODS = 256
 """Of one namespace."""
 MARKS = [value for name, value in vars(names).items() if name.startswith(("LABEL_", "ANNOTATION_"))]
-MARKS += ["job-name", "batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"]
+MARKS += ["batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"]
 ROWS = (("conditions", "type", ("PodScheduled", "DisruptionTarget")), ("containerStatuses", "name", (AGENT_CONTAINER,)))
 KEPT = ("name", "resourceClaimName", "imageID", "state", "type", "status", "reason", "message", "lastTransitionTime")
 MOST_MARK, MOST_POD_CLAIMS = 8_192, 64
