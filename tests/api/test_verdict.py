@@ -190,7 +190,8 @@ def test_a_reference_travels_as_text_and_keeps_its_name() -> None:
     text = text_of(REFERENCE)
     assert (read_reference(text), len(text) < 9_000) == (REFERENCE, True)
     assert sha256_of(f"{text}\n") == sha256_of(text) != sha256_of(text.replace("somebody", "nobody"))
-    for bad in ("{}", text.replace('"between":', '"between":-')):
+    early = text.replace("2099-11-01T10:00:00Z", "0001-01-01T00:00:00+14:00")
+    for bad in ("{}", text.replace('"between":', '"between":-'), early):
         with pytest.raises(ValueError, match="it is no reference"):
             read_reference(bad)
 

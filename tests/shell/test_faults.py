@@ -13,6 +13,8 @@ from precision_operator.shell.observing.gather import Gatherer
 from tests.support.operator_in_memory import PROFILES, REPORTS, OperatorInMemory
 from tests.support.small_model import FROM_CONFIG_MAP
 
+REFUSED = "may not get configmaps"
+
 
 class Hostile(Mapping[str, Any]):
     """A mapping that raises whatever it is asked."""
@@ -263,14 +265,15 @@ async def test_a_status_that_cannot_be_worked_out_costs_the_others_nothing() -> 
     assert loop.metric("precision_operator_faults_total", where="status") >= 1
 
 
-async def test_a_config_map_that_may_not_be_read_holds_up_its_own_profile_alone() -> None:
+@pytest.mark.parametrize("error", [ApiError(403, "Forbidden", REFUSED), RuntimeError(REFUSED)])
+async def test_a_config_map_that_may_not_be_read_holds_up_its_own_profile_alone(error: Exception) -> None:
     loop = OperatorInMemory("n1", "n2")
     loop.apply("bad", target={"nodeNames": ["n1"]}, workload=FROM_CONFIG_MAP)
     loop.apply("good", target={"nodeNames": ["n2"]})
     for _ in range(4):
-        loop.cluster.fail("GET", "configmaps/my-model", ApiError(403, "Forbidden", "may not get configmaps"))
+        loop.cluster.fail("GET", "configmaps/my-model", error)
     await loop.once()
     assert sorted(loop.jobs()) == ["n2"]
     told = loop.condition("bad", "Degraded")
     assert told["reason"] == "PlanFailed"
-    assert "may not get configmaps" in told["message"]
+    assert REFUSED in told["message"]

@@ -572,7 +572,7 @@ async def test_a_gpu_is_compared_with_its_own_first_pass_even_under_another_node
     assert {line.split()[1] for line in (await world.measure(sound, 1))["checks"]} == {"reference", "node", "change"}
     (held,) = [body for path, body in world.loop.cluster.objects.items() if "baseline" in path]
     far = json.dumps({"gpus": gpu_names(NODE), "bf16": [*range(0, 400, 50)]})
-    odd = dict.fromkeys(gpu_names(NODE), '{"bf16": 0}') | {"1": "[]", "2": '{"gpus": [[]]}', "3": far}
+    odd = dict.fromkeys(gpu_names(NODE), '{"bf16": 0}') | {"1": "[]", "2": '{"gpus": [[]]}', "3": far, "5": "[" * 9999}
     held["data"] = {"4": next(iter(held["data"].values()))} | odd
     edited = await _edited(world, {"validFor": "700h"})
     assert (edited["verdict"], "change" in str(edited["checks"])) == ("Pass", False), "the oldest lies too far off"

@@ -51,7 +51,7 @@ class FakeCluster:
         self.requests: list[tuple[str, str]] = []
         self.patches: list[tuple[str, Any]] = []
         """Path and body of each."""
-        self.failures: list[tuple[str, str, ApiError, bool]] = []
+        self.failures: list[tuple[str, str, Exception, bool]] = []
         self.forbidden: set[str] = set()
         """Collections that may not be listed."""
         self.version = 100
@@ -60,7 +60,7 @@ class FakeCluster:
         for collection, body in objects:
             self._store(f"{collection}/{body['metadata']['name']}", body)
 
-    def fail(self, method: str, part: str, error: ApiError, after: bool = False) -> None:
+    def fail(self, method: str, part: str, error: Exception, after: bool = False) -> None:
         """The next `method` on a path that holds `part` fails; with `after`, although it was done."""
         self.failures.append((method, part, error, after))
 

@@ -70,9 +70,10 @@ def read_reference(text: str) -> Reference:
     """The reference in a text. ValueError, fit for the user, where it is none."""
     try:
         reference = read_json(Reference, text)
-    except ValidationError as error:
-        raise ValueError(f"it is no reference ({first_wrong(error)})") from None
-    _ = reference.oldest  # what has no age is none; a copy without nodes keeps it
+        _ = reference.oldest  # what has no age is none; a copy without nodes keeps it
+    except (ValueError, OverflowError) as error:  # of the year 1, ahead of UTC, there is no such moment
+        words = first_wrong(error) if isinstance(error, ValidationError) else error
+        raise ValueError(f"it is no reference ({words})") from None
     return reference
 
 

@@ -149,7 +149,8 @@ class Reports:
         raw = await get_or_none(self._cluster, _baselines(namespace, reference)) if reference is not None else None
         firsts: dict[Recipe, dict[str, Speeds]] = {}
         for _, text in sorted(((raw or {}).get("data") or {}).items()):
-            with suppress(ValueError, TypeError, AttributeError, LookupError, OverflowError):  # anybody may write there
+            # Anybody may write there.
+            with suppress(ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError):
                 gpus = (kept := json.loads(text)).pop("gpus")
                 for recipe, rates in kept.items():
                     speeds = {gpu: float(rate) for gpu, rate in zip(gpus, rates, strict=True)}
