@@ -18,7 +18,7 @@ from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.gathering import gathered
 from precision_operator.cli.options import Reach
 from precision_operator.core.status.why import why
-from tests.support.claimant import PODS, RESOURCE, made_of
+from tests.support.claimant import PODS, RESOURCE
 from tests.support.eventually import eventually
 from tests.support.history import Object, created
 from tests.support.site import Profile, Scene, Site, reasons
@@ -43,7 +43,7 @@ def publish(site: Site, node: str, suffix: str, driver: str = GPU_DRIVER, genera
     raw["metadata"] = {"name": f"{node}-{suffix}", "ownerReferences": raw["metadata"]["ownerReferences"]}
     raw["spec"] |= {"driver": driver}
     raw["spec"]["pool"] |= {"generation": generation, "resourceSliceCount": slices}
-    made_of(site, SLICES, raw)
+    site.api.ask("POST", SLICES, raw)
 
 
 def as_it_is(site: Site, node: str) -> None:
@@ -58,13 +58,13 @@ def named_twice(site: Site, node: str) -> None:
     """A hostile driver publishes each device twice in one pool."""
     raw = first_slice(site, node)
     raw["spec"]["pool"] |= {"generation": 2, "resourceSliceCount": 2}
-    assert site.api.call("PUT", f"{SLICES}/{raw['metadata']['name']}", raw)[0] == 200
+    site.api.ask("PUT", f"{SLICES}/{raw['metadata']['name']}", raw)
     publish(site, node, "twice", generation=2, slices=2)
 
 
 def cut_short(site: Site, node: str) -> None:
     """A slice of a pool of GPUs that can be cut (DynamicMIG) is gone."""
-    assert site.api.call("DELETE", f"{SLICES}/{node}-{GPU_DRIVER}-0")[0] == 200
+    site.api.ask("DELETE", f"{SLICES}/{node}-{GPU_DRIVER}-0")
 
 
 def tainted_by_a_rule(site: Site, node: str) -> None:
@@ -72,7 +72,7 @@ def tainted_by_a_rule(site: Site, node: str) -> None:
     taint = {"key": "example.com/slow", "value": "true", "effect": "NoSchedule"}
     selector = {"driver": GPU_DRIVER, "pool": node, "device": "gpu-2"}
     rule = {"metadata": {"name": f"slow-{node}"}, "spec": {"deviceSelector": selector, "taint": taint}}
-    made_of(site, RULES, {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", **rule})
+    site.api.ask("POST", RULES, {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", **rule})
 
 
 def bound_to_no_claim(site: Site, node: str) -> None:
@@ -84,7 +84,7 @@ def bound_to_no_claim(site: Site, node: str) -> None:
         "containers": [{"name": "work", "image": "registry.example/work:1", "resources": {"claims": [{"name": "x"}]}}],
         "resourceClaims": [{"name": "x", "resourceClaimName": "there-is-none"}],
     }
-    made_of(site, PODS, {"metadata": {"name": f"unread-{node}"}, "spec": spec})
+    site.api.ask("POST", PODS, {"metadata": {"name": f"unread-{node}"}, "spec": spec})
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def test_an_attempt_that_a_rule_keeps_from_its_gpus_spends_no_retry_and_says_to_
     assert (tried["outcome"], tried["reason"], tried.get("failures", 0)) == ("disrupted", "ClaimNotAllocated", 0)
     assert "look for DeviceTaintRules" in told(site, node)
     assert not any(device.get("taints") for device in first_slice(site, node)["spec"]["devices"])
-    assert site.api.call("DELETE", f"{RULES}/slow-{node}")[0] == 200
+    site.api.ask("DELETE", f"{RULES}/slow-{node}")
     eventually(lambda: profile.attempts()[node]["outcome"] == "succeeded")
 
 
@@ -192,11 +192,11 @@ def test_an_attempt_that_a_rule_keeps_from_its_gpus_spends_no_retry_and_says_to_
 def without_class(site: Site) -> Iterator[None]:
     """The GPUs' DeviceClass is gone for the length of the block."""
     there = site.get(f"{CLASSES}/{GPU_DRIVER}")
-    assert site.api.call("DELETE", f"{CLASSES}/{GPU_DRIVER}")[0] == 200
+    site.api.ask("DELETE", f"{CLASSES}/{GPU_DRIVER}")
     try:
         yield
     finally:
-        made_of(site, CLASSES, {**there, "metadata": {"name": GPU_DRIVER}})
+        site.api.ask("POST", CLASSES, {**there, "metadata": {"name": GPU_DRIVER}})
 
 
 def test_a_missing_class_holds_its_nodes_alone_and_they_go_on_when_it_is_there(scene: Scene) -> None:
@@ -215,7 +215,7 @@ def test_a_quota_of_devices_is_told_at_once_and_passes_when_there_is_room(scene:
     site = scene.site
     quotas = f"/api/v1/namespaces/{site.namespace}/resourcequotas"
     quota = {"metadata": {"name": "devices"}, "spec": {"hard": {DEVICES: "4"}}}
-    assert site.api.call("POST", quotas, quota)[0] == 201
+    site.api.ask("POST", quotas, quota)
     eventually(lambda: DEVICES in site.get(f"{quotas}/devices").get("status", {}).get("hard", {}))
     (node,) = scene.add_nodes(NodeSpec("H100", traits=("dra",)))
     profile = scene.apply()
@@ -223,6 +223,6 @@ def test_a_quota_of_devices_is_told_at_once_and_passes_when_there_is_room(scene:
     (row,) = profile.status()["refusals"]
     assert (row["node"], row["stage"]) == (node, "ResourceClaim")
     assert f"0 of 4 {DEVICES} used, 8 more requested" in row["message"]
-    assert site.api.call("DELETE", f"{quotas}/devices")[0] == 200
+    site.api.ask("DELETE", f"{quotas}/devices")
     profile.completes()
     assert profile.attempts()[node]["number"] == 1

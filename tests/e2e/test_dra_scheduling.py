@@ -11,7 +11,7 @@ import pytest
 
 from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.fleet.slices import NIC_DRIVER
-from tests.support.claimant import RESOURCE, RUNS, asked, gone, gpus, made_of, priority_class, runs, said_of
+from tests.support.claimant import RESOURCE, RUNS, asked, gone, gpus, priority_class, runs, said_of
 from tests.support.eventually import eventually
 from tests.support.history import Object
 from tests.support.kubernetes_version import OLD
@@ -77,7 +77,7 @@ def nodes(stage: Scene) -> Iterator[dict[str, str]]:
     for name, case in CASES.items():
         node = found[name]
         if case.nics:
-            made_of(site, f"{RESOURCE}/resourceslices", nic_slice(node, case.nics))
+            site.api.ask("POST", f"{RESOURCE}/resourceslices", nic_slice(node, case.nics))
         for asks in case.before:
             pod = asked(site, node, asks)
             eventually(partial(runs, site, pod))

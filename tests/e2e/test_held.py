@@ -11,7 +11,6 @@ from precision_api.facts import names
 from precision_operator.cluster import paths
 from tests.support import kueue
 from tests.support.eventually import eventually
-from tests.support.history import Object
 from tests.support.site import Profile, Scene, Site, profile_manifest, reasons, specs
 from tests.support.tenant import TENANT
 
@@ -34,12 +33,6 @@ def capped(site: Site) -> Iterator[None]:
     kueue.remove(site)
 
 
-def post(site: Site, collection: str, body: Object) -> Object:
-    status, answer = site.api.call("POST", collection, body)
-    assert status == 201, answer
-    return answer
-
-
 def pretend(site: Site, node: str, uid: str, profile_uid: str) -> None:
     """A gated pod that asks for nothing, a suspended Job and a Job of gated pods, each labelled as the node's agent."""
     labels = {
@@ -54,18 +47,18 @@ def pretend(site: Site, node: str, uid: str, profile_uid: str) -> None:
     gated: dict[str, Any] = {"schedulingGates": [{"name": "tenant.example/never"}], "containers": [container]}
     meta = {"namespace": TENANT, "labels": labels, "annotations": notes}
     mine = meta | {"name": f"pod-{node}", "labels": labels | {"batch.kubernetes.io/job-name": "any"}}
-    post(site, paths.pods(TENANT), {"metadata": mine, "spec": gated})
+    site.api.ask("POST", paths.pods(TENANT), {"metadata": mine, "spec": gated})
     template = {"metadata": {"labels": labels, "annotations": notes}, "spec": gated | {"restartPolicy": "Never"}}
     held = meta | {"name": f"held-{node}", "finalizers": ["tenant.example/never"]}
-    post(site, paths.jobs(TENANT), {"metadata": held, "spec": {"suspend": True, "template": template}})
+    site.api.ask("POST", paths.jobs(TENANT), {"metadata": held, "spec": {"suspend": True, "template": template}})
     plain = {"namespace": TENANT, "name": f"plain-{node}"}
-    post(site, paths.jobs(TENANT), {"metadata": plain, "spec": {"template": template}})
+    site.api.ask("POST", paths.jobs(TENANT), {"metadata": plain, "spec": {"template": template}})
 
 
 def test_labelled_pods_and_jobs_that_hold_nothing_take_no_node_and_no_place(scene: Scene) -> None:
     site = scene.site
     added = scene.add_nodes(*specs(NODES))
-    theirs = post(site, paths.profiles(TENANT), profile_manifest(TENANT, "theirs", suspend=True))
+    theirs = site.api.ask("POST", paths.profiles(TENANT), profile_manifest(TENANT, "theirs", suspend=True))
     uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in scene.nodes()}
     for number, node in enumerate(added):
         pretend(site, node, uids[node], theirs["metadata"]["uid"] if number % 2 else "any")
@@ -92,7 +85,7 @@ PINNED: tuple[dict[str, Any], ...] = (
 def test_pods_that_their_tenant_binds_keep_no_node_by_gpus_that_they_never_get(scene: Scene) -> None:
     for number, (node, asked) in enumerate(zip(scene.add_nodes(*specs(len(PINNED))), PINNED, strict=True)):
         spec = {"nodeName": node, "containers": [{"name": "c", "image": "any"}]} | asked
-        post(scene.site, paths.pods(TENANT), {"metadata": {"name": f"pinned-{number}"}, "spec": spec})
+        scene.site.api.ask("POST", paths.pods(TENANT), {"metadata": {"name": f"pinned-{number}"}, "spec": spec})
     ours = scene.apply(rollout={"maxConcurrent": len(PINNED)})
     eventually(lambda: ours.counts().get("succeeded") == len(PINNED))
 
@@ -105,7 +98,7 @@ def test_a_queue_that_admits_nothing_holds_up_nobody_and_waits_again_at_its_turn
     scene.add_nodes(*specs(NODES))
     target = scene.manifest()["spec"]["target"]
     spec = {"target": target, "agent": {"queueName": "without-quota"}, "rollout": {"maxConcurrent": NODES}}
-    made = post(site, paths.profiles(TENANT), profile_manifest(TENANT, "queued", **spec))
+    made = site.api.ask("POST", paths.profiles(TENANT), profile_manifest(TENANT, "queued", **spec))
     queued = Profile(replace(site, namespace=TENANT), "queued", made["metadata"]["uid"])
     eventually(lambda: reasons(queued.status()) == {"WaitsInQueue": PLACES, "FleetLimitReached": NODES - PLACES})
     ours = scene.apply(rollout={"maxConcurrent": NODES})

@@ -74,16 +74,14 @@ class Unattended:
     def _container(self, pod: Object, phase: str, state: Object, **more: Any) -> None:
         container = {"name": AGENT_CONTAINER, "image": "agent", "imageID": "", "restartCount": 0, "state": state}
         status = {"phase": phase, "containerStatuses": [container | {"ready": phase == "Running"}], **more}
-        code, answer = self.scene.site.api.call("PATCH", f"{_path(pod)}/status", {"status": status}, kind=MERGE_PATCH)
-        assert code == 200, answer
+        self.scene.site.api.ask("PATCH", f"{_path(pod)}/status", {"status": status}, kind=MERGE_PATCH)
 
     def _says(self, ready: str, reason: str) -> None:
         now = format_time(datetime.now(UTC))
         condition = {"type": "Ready", "status": ready, "reason": reason, "message": "as the test says"}
         condition |= {"lastHeartbeatTime": now, "lastTransitionTime": now}
         path = f"{paths.item(paths.NODES, self.name)}/status"
-        code, answer = self.scene.site.api.call("PATCH", path, {"status": {"conditions": [condition]}}, kind=STRATEGIC)
-        assert code == 200, answer
+        self.scene.site.api.ask("PATCH", path, {"status": {"conditions": [condition]}}, kind=STRATEGIC)
 
 
 def _path(pod: Object) -> str:

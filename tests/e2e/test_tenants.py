@@ -44,15 +44,10 @@ class Neighbour:
     def lab(self) -> Lab:
         return self.site.lab
 
-    def post(self, collection: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        status, answer = self.site.api.call("POST", collection, dict(body))
-        assert status == 201, answer
-        return answer
-
     def profile(self, name: str, labels: Mapping[str, str] | None = None, **spec: Any) -> Profile:
         body = profile_manifest(TENANT, name, **spec)
         body["metadata"]["labels"] = dict(labels or {})
-        uid = self.post(paths.profiles(TENANT), body)["metadata"]["uid"]
+        uid = self.site.api.ask("POST", paths.profiles(TENANT), body)["metadata"]["uid"]
         return Profile(replace(self.site, namespace=TENANT), name, uid)
 
     def empty(self) -> None:

@@ -43,6 +43,12 @@ class ApiServer:
         other._headers = {**self._headers, "Impersonate-User": user, "Impersonate-Group": "system:masters"}
         return other
 
+    def ask(self, method: str, path: str, body: Any = None, **more: str) -> dict[str, Any]:
+        """The answer to a request that is carried out; where it is refused the test fails with what the server says."""
+        status, answer = self.call(method, path, body, **more)
+        assert status == (201 if method == "POST" else 200), answer
+        return answer
+
     def call(self, method: str, path: str, body: Any = None, kind: str = "application/json", **query: str) -> Answer:
         """One request; a refusal is an answer too: its Status object has `message`."""
         url = f"{self._server}{path}" + (f"?{urlencode(query)}" if query else "")

@@ -42,17 +42,11 @@ def asked(site: Site, nodes: str | list[str], asks: Object | int, priority: str 
         exactly = {"deviceClassName": GPU_DRIVER} | asks
         wanted = {"spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}}
         kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
-        made_of(site, TEMPLATES, {**kind, "metadata": {"name": name}, "spec": wanted})
+        site.api.ask("POST", TEMPLATES, {**kind, "metadata": {"name": name}, "spec": wanted})
         container["resources"] = {"claims": [{"name": "gpus"}]}
         spec["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": name}]
-    made_of(site, PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    site.api.ask("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
     return name
-
-
-def made_of(site: Site, collection: str, body: Object) -> None:
-    """Creates an object; fails with what the API server says."""
-    status, answer = site.api.call("POST", collection, body)
-    assert status == 201, answer
 
 
 def said_of(site: Site, pod: str) -> str:
@@ -77,7 +71,7 @@ def gone(site: Site, *pods: str) -> None:
 
 @contextmanager
 def priority_class(site: Site, name: str, value: int = 1000) -> Iterator[str]:
-    made_of(site, PRIORITIES, {"metadata": {"name": name}, "value": value})
+    site.api.ask("POST", PRIORITIES, {"metadata": {"name": name}, "value": value})
     try:
         yield name
     finally:

@@ -51,7 +51,7 @@ class Watches:
         self._broken = False
         for kind, path in self._paths.items():
             eventually(lambda path=path: api.call("GET", path)[0] == 200)  # a new definition's storage starts slowly
-            listed = self._list(path)
+            listed = self._api.ask("GET", path)
             self._seen += [Change(_version(item), kind, "ADDED", item) for item in listed["items"]]
             version = listed["metadata"]["resourceVersion"]
             threading.Thread(target=self._follow, args=(kind, path, version), daemon=True).start()
@@ -62,7 +62,7 @@ class Watches:
 
     def all_changes(self) -> list[Change]:
         """All changes up to now in the order of the cluster."""
-        eventually(lambda: all(self._shows(kind, self._list(path)) for kind, path in self._paths.items()))
+        eventually(lambda: all(self._shows(kind, self._api.ask("GET", path)) for kind, path in self._paths.items()))
         assert not self._broken, "a watch lost its place, so that the history has a gap"
         return sorted(self._seen, key=lambda change: change.version)
 
@@ -72,11 +72,6 @@ class Watches:
         now = {item["metadata"]["uid"]: _version(item) for item in listed["items"]}
         gone = {uid for uid, item in present(seen).items() if _version(item) <= _version(listed)} - now.keys()
         return not gone and all(last.get(uid, 0) >= version for uid, version in now.items())
-
-    def _list(self, path: str) -> Object:
-        status, answer = self._api.call("GET", path)
-        assert status == 200, answer
-        return answer
 
     def _follow(self, kind: str, path: str, version: str) -> None:
         while not self._ending.is_set():

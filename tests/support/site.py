@@ -12,7 +12,7 @@ from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import Lab
 from precision_lab.release.install import Program
 from precision_operator.cluster import paths
-from tests.support.api_server import ApiServer
+from tests.support.api_server import MERGE_PATCH, ApiServer
 from tests.support.eventually import eventually
 from tests.support.history import Change, History, Object
 
@@ -64,17 +64,13 @@ class Site:
                 self.kill_operator()
 
     def get(self, path: str) -> Object:
-        status, answer = self.api.call("GET", path)
-        assert status == 200, answer
-        return answer
+        return self.api.ask("GET", path)
 
     def items(self, path: str, profile_uid: str) -> list[Object]:
         return self.labelled(path, f"{names.LABEL_PROFILE_UID}={profile_uid}")
 
     def labelled(self, path: str, selector: str) -> list[Object]:
-        status, answer = self.api.call("GET", path, labelSelector=selector)
-        assert status == 200, answer
-        return list(answer["items"])
+        return list(self.api.ask("GET", path, labelSelector=selector)["items"])
 
     def operator_has_looked(self) -> None:
         """Returns when the operator has made a pass over all profiles as they were at the call."""
@@ -87,10 +83,10 @@ class Site:
         """
         probe = profile_manifest(self.namespace, f"probe-{next(_numbers)}", target=target, suspend=True)
         collection = paths.profiles(self.namespace)
-        assert self.api.call("POST", collection, probe)[0] == 201
+        self.api.ask("POST", collection, probe)
         path = paths.item(collection, probe["metadata"]["name"])
         eventually(lambda: self.get(path).get("status", {}).get("nodes", {}).get("matched") == nodes)
-        assert self.api.call("DELETE", path)[0] == 200
+        self.api.ask("DELETE", path)
 
 
 @dataclass(frozen=True)
@@ -190,9 +186,7 @@ class Profile:
         return next((c for c in self.status().get("conditions", ()) if c["type"] == kind), {})
 
     def patch(self, **spec: Any) -> None:
-        kind = "application/merge-patch+json"
-        status, answer = self.site.api.call("PATCH", self.path, {"spec": spec}, kind=kind)
-        assert status == 200, answer
+        self.site.api.ask("PATCH", self.path, {"spec": spec}, kind=MERGE_PATCH)
 
     def delete(self) -> None:
         self.site.lab.kubectl("delete", "pp", self.name, f"--namespace={self.site.namespace}")
