@@ -183,20 +183,44 @@ async def test_what_the_list_does_not_admit_opens_and_closes_nothing(what: str) 
     assert {await One(**LISTED[what]).measure(broken) for broken in (False, True)} == {("Unknown", "NotListed")}
 
 
+@pytest.mark.parametrize("in_service", [False, True])
 @pytest.mark.parametrize(("key", "fail"), [(RACK, 3), ("example.com/row", 3), ("topology.kubernetes.io/zone", 0)])
-async def test_three_nodes_of_a_rack_that_are_closed_in_a_day_are_the_facilitys(key: str, fail: int) -> None:
+async def test_three_nodes_of_a_rack_that_fail_within_a_day_are_its(key: str, fail: int, in_service: bool) -> None:
     fleet = Fleet(size=5)
     limits = FleetLimits(per_topology=() if key == RACK else (FleetTopologyLimit(key=key, max=9),))
     fleet.loop.gatherer._settings = replace(fleet.loop.gatherer._settings, fleet_limits=limits)
     for at, name in enumerate(fleet.names):
-        fleet.truths[name] = Truth(gpu_off=-12)
         fleet.server.objects[f"{paths.NODES}/{name}"]["metadata"]["labels"][key] = f"r{at // 3}"
-    await fleet.all_measured()
-    assert {row["status"] for row in fleet.conditions().values()} == {"False"}
-    assert problem(fleet, "DomainFails") == fail
+    if in_service:
+        await fleet.all_measured()
+        fleet.rerun()
+    fleet.truths = dict.fromkeys(fleet.names, Truth(gpu_off=-12))
+    for _ in range(1 + in_service):
+        await fleet.all_measured()
+        assert problem(fleet, "DomainFails") == fail
+        fleet.wait(timedelta(hours=2))
+    closed = [row["status"] for row in fleet.conditions().values()].count("False")
+    assert closed == (1 if in_service else 5), "more than a tenth is held open"
     fleet.wait(timedelta(days=1))
     await fleet.settle()
     assert problem(fleet, "DomainFails") == 0
+
+
+async def test_nodes_that_wait_for_a_run_for_two_hours_while_none_becomes_true_are_starved() -> None:
+    fleet = Fleet(size=3)
+    taints = [{"key": "readiness.k8s.io/compute-accepted", "effect": "NoSchedule"}]
+    fleet.server.objects[f"{paths.NODES}/{NODE}"]["spec"]["taints"] = taints
+    await fleet.all_measured()
+    starved = list[float | None]()
+    for waits in range(3):
+        fleet.rerun()
+        await fleet.all_measured()
+        starved.append(problem(fleet, "Starved"))
+        fleet.wait(timedelta(hours=2))
+        if waits == 1:
+            del fleet.server.objects[f"{paths.NODES}/{NODE}"]["spec"]["taints"]
+            fleet.truths[NODE] = Truth(gpu_off=-12)
+    assert starved == [0, 1, 0], "others that are True and measured again have not become so; a Fail waits for nothing"
 
 
 async def test_a_tenth_of_a_pool_by_the_profiles_label_is_closed_in_a_day_and_nodes_that_are_gone_count() -> None:

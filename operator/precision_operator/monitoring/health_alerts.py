@@ -92,7 +92,7 @@ HEALTH_ALERTS: tuple[Alert, ...] = (
         "PrecisionDomainFails",
         _DOMAIN,
         f"{{{{ $value }}}} nodes of one rack fail together{CLUSTER_NAME}",
-        "Three or more nodes of one rack were closed within a day: look at its cooling and power before its GPUs.",
+        "Three or more nodes of one rack fail, or were closed within a day: look at cooling and power before GPUs.",
         lasts="1m",
         owner="facility",
     ),

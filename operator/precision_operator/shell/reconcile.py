@@ -150,7 +150,7 @@ class Reconciler:
             due = min(due, AGAIN_SECONDS)
         if observed.references:  # nobody watches these ConfigMaps: a pass reads them again
             due = min(due, REFERENCE_SECONDS)
-        self._telemetry.saw_conditions(*self._actor.node_conditions.figures(observed))
+        self._telemetry.saw_conditions(*self._actor.node_conditions.figures(observed, decided.profiles))
         if decided.look_again_at is not None:
             due = max(0.0, min(due, (decided.look_again_at - observed.now).total_seconds()))
         self._refused = self._refused + 1 if again else 0

@@ -140,7 +140,7 @@ class Telemetry:
         )
         self._condition_problems = gauge(
             "precision_operator_node_condition_problems",
-            "What is wrong with conditions ComputeAccepted, by problem; docs/node-condition.md says what each means.",
+            "What is wrong with conditions ComputeAccepted, by problem; docs/runbooks.md says what each means.",
             ["problem"],
         )
         for problem in CONDITION_PROBLEMS:

@@ -10,8 +10,9 @@ from functools import partial
 from typing import NamedTuple
 
 from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance
+from precision_operator.core.attempts.node_state import NodeState
 from precision_operator.core.attempts.verdicts import change
-from precision_operator.core.eligibility.proved import CONFIRM_AFTER, changed_subject
+from precision_operator.core.eligibility.proved import CONFIRM_AFTER, changed_subject, waits_for_verdict
 from precision_operator.core.observe.clock import format_time, parse_time, time_or_none
 from precision_operator.core.observe.node_gate import CONDITION
 from precision_operator.core.observe.nodes import NodeFacts
@@ -23,6 +24,10 @@ MOST_MESSAGE = 600
 NOTHING = ReportAcceptance(subject=AcceptanceSubject())
 RANK = (None, "Inconclusive", "Pass", "Fail")
 """What counts of several profiles' verdicts: a Fail, else a Pass."""
+
+
+NO_WAIT = {"Busy", "NotReady", "Cordoned", "NodeDeleting"}
+"""Why no run begins where the node is at work, or somebody took it out of service."""
 
 
 class Write(NamedTuple):
@@ -69,6 +74,13 @@ def writes(
                 closed.update(pools[facts.uid] if write.closes and facts.uid not in closings else ())
                 found.append(write)
     return tuple(found)
+
+
+def waits(node: NodeState) -> bool:
+    """Whether a node is not True and its run, which is due, does not begin or end."""
+    is_due = node.state in ("eligible", "queued", "waiting", "running") or node.said.reason == "UntoleratedTaint"
+    is_due = is_due and node.said.reason not in NO_WAIT and node.facts.out_of_service is None
+    return is_due and waits_for_verdict(node.facts)
 
 
 def ended(verdict: ReportAcceptance) -> datetime:

@@ -3,20 +3,21 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from precision_api.facts.names import DEFAULT_POOL_LABEL, grouped
 from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance, ReportStatus
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.attempts.node_state import ProfilePlan
 from precision_operator.core.attempts.verdicts import Terms, run_of
-from precision_operator.core.eligibility.proved import changed_subject
+from precision_operator.core.eligibility.proved import changed_subject, waits_for_verdict
 from precision_operator.core.observe.gpu_labels import RACK_LABEL
 from precision_operator.core.observe.node_gate import NodeGate, NodeVerdict, node_verdict
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView, Raw, ReportView
 from precision_operator.core.results.acceptance import decided, with_result
-from precision_operator.core.results.node_condition import DAY, Closing, Pools, Write, writes
+from precision_operator.core.results.node_condition import DAY, Closing, Pools, Write, waits, writes
 from precision_operator.shell.acting.reports import Reports
 from precision_operator.shell.observing.cache import Cache
 
@@ -25,6 +26,7 @@ WRITES_AT_ONCE = 8
 AGAIN_SECONDS = 5.0
 """When writes that were refused are tried again."""
 STARVED_AFTER, DOMAIN_FAILS = timedelta(hours=2), 3
+OPEN_FAILS = "FailUnconfirmed", "FailHeld"
 ZONES = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region"}  # too large for one cause
 _Key = tuple[str, str, str]
 """Namespace and name of a profile, UID of a node."""
@@ -112,7 +114,9 @@ class NodeConditions:
         limit, self._refused = asyncio.Semaphore(WRITES_AT_ONCE), 0
         return not all(await asyncio.gather(*(self._write(it, observed.nodes, limit) for it in due)))
 
-    def figures(self, observed: Observed) -> tuple[Counter[tuple[str, str]], Mapping[str, float]]:
+    def figures(
+        self, observed: Observed, plans: Iterable[ProfilePlan]
+    ) -> tuple[Counter[tuple[str, str]], Mapping[str, float]]:
         """Nodes by status and reason of their condition, and how much there is of each problem now."""
         if not self._gate.profiles:
             return Counter(), {}
@@ -120,17 +124,19 @@ class NodeConditions:
         tally, young = Counter(it.verdict[:2] for it in judged), now - DAY
         moved = (it.uid for it in judged if it.verdict.status == "True" and changed_subject(it))
         self._stale = {uid: self._stale.get(uid, now) for uid in moved}
-        shut = (it for it in judged if it.verdict.status == "False" and (it.verdict.since or young) > young)
+        fails = [it for it in judged if it.verdict.reason in OPEN_FAILS]
+        fails += [it for it in judged if it.verdict.status == "False" and (it.verdict.since or young) > young]
         keys = {"", RACK_LABEL, *(row.key for row in observed.settings.fleet_limits.per_topology)} - ZONES
-        racks = Counter(at for it in shut for at in {**it.labels, "": it.clique}.items() if at[0] in keys and at[1])
-        waiting = sum(number for (status, _), number in tally.items() if status == "Unknown")
+        racks = Counter(at for it in fails for at in {**it.labels, "": it.clique}.items() if at[0] in keys and at[1])
+        listed = [plan for plan in plans if self._gate.of(plan.profile.namespace, plan.profile.name)]
+        waiting = len({state.facts.uid for plan in listed for state in plan.node_states if waits(state)})
         self._opened = self._opened if waiting else now
         return tally, {
             "Unguarded": self.guard_missing,
             "Refused": self._refused,
             "StaleSeconds": max(((now - since).total_seconds() for since in self._stale.values()), default=0),
             "Starved": waiting if now - self._opened > STARVED_AFTER else 0,
-            **{reason: tally["True", reason] for reason in ("FailUnconfirmed", "FailHeld")},
+            **{reason: tally["True", reason] for reason in OPEN_FAILS},
             "DomainFails": max((number for number in racks.values() if number >= DOMAIN_FAILS), default=0),
         }
 
@@ -175,7 +181,8 @@ class NodeConditions:
             return False
         self._cache.put("nodes", raw)
         self._saw_closed(write.facts.uid, node_verdict(raw["status"]))
-        self._opened = self._now() if write.row["status"] == "True" else self._opened
+        if write.row["status"] == "True" and waits_for_verdict(write.facts):
+            self._opened = self._now()
         _log.info("node %s: %s", write.facts.name, write.row)
         return True
 
