@@ -270,10 +270,11 @@ def test_what_no_watch_shows_is_looked_at_again_within_seconds() -> None:
     [
         ({"schedule": {"cron": "30 * * * *"}}, True),
         ({"schedule": {"maxAge": "1h"}}, True),
+        ({"schedule": {"maxAge": "999999d"}}, True),
         ({"schedule": {"cron": "30 * * * *"}, "suspend": True}, False),
         ({}, False),
     ],
-    ids=["a tick", "an age", "suspended", "measured once"],
+    ids=["a tick", "an age", "an age before all time", "suspended", "measured once"],
 )
 def test_a_run_that_time_alone_begins_wakes_the_operator_though_nothing_else_happens(
     changes: dict[str, Any], wakes: bool

@@ -30,5 +30,5 @@ def time_or_none(text: object) -> datetime | None:
 
 
 def duration(text: str) -> timedelta:
-    """The duration of `90s`, `10m`, `24h`, `7d`."""
-    return timedelta(**{_UNITS[text[-1]]: int(text[:-1])})
+    """The duration of `90s`, `10m`, `24h`, `7d`; a millennium at most, or there might be no moment so long ago."""
+    return min(timedelta(**{_UNITS[text[-1]]: int(text[:-1])}), timedelta(days=366_000))
