@@ -82,14 +82,14 @@ class Api:
         assert done.exit_code == 0, done.stderr
         return json.loads(done.stdout)
 
-    def answer(self, path: str, query: dict[str, str]) -> tuple[int, Json | str]:
+    def answer(self, path: str, query: dict[str, str], user: str = "") -> tuple[int, Json | str]:
         self.asked.append((path, query))
         if path in self.refused:
             return 403, _status(403, "Forbidden", self.refused[path])
         if unquote(path) in self.texts:
             return 200, self.texts[unquote(path)]
-        if path in self.objects:
-            return 200, self.objects[path]
+        if path + user in self.objects:
+            return 200, self.objects[path + user]
         if path not in self.collections:
             return 404, _status(404, "NotFound", "404 page not found")
         if query.get("continue") and query["continue"] == self.lose_place_at:
@@ -120,7 +120,10 @@ def served(api: Api) -> Iterator[Api]:
                 self.wfile.write(b"HTTP/1.1 500 .\r\nContent-Type: text/plain; charset=utf-8\r\n\r\ndial tcp: refused")
                 return
             found = urlsplit(self.path)
-            code, body = api.answer(found.path, {key: value[0] for key, value in parse_qs(found.query).items()})
+            assert "/secrets/" not in self.path or "as=PartialObjectMetadata;" in self.headers["Accept"]
+            self.send(*api.answer(found.path, {key: value[0] for key, value in parse_qs(found.query).items()}))
+
+        def send(self, code: int, body: Json | str) -> None:
             text = (json.dumps(body) if isinstance(body, dict) else body).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
@@ -129,14 +132,16 @@ def served(api: Api) -> Iterator[Api]:
             self.wfile.write(text)
 
         def do_POST(self) -> None:
-            """Creates an object: 409 where one of its name is there."""
+            """Creates an object: 409 where one of its name is there; a review is answered as of its user."""
             held = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            there = held["metadata"]["name"] in [item["metadata"]["name"] for item in api.collections[self.path]]
-            if not there:
+            there = [item["metadata"]["name"] for item in api.collections.get(self.path, ())]
+            if self.path not in api.collections:
+                self.send(*api.answer(self.path, {}, f" as {self.headers['Impersonate-User']}"))
+            elif held["metadata"]["name"] in there:
+                self.send(409, _status(409, "AlreadyExists", "it exists"))
+            else:
                 api.hold(self.path, held)
-            self.wfile.write(b"HTTP/1.1 409 Conflict\r\n" if there else b"HTTP/1.1 201 Created\r\n")
-            body = json.dumps(_status(409, "AlreadyExists", "it exists") if there else held).encode()
-            self.wfile.write(b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+                self.send(201, held)
 
         def log_message(self, *args: Any) -> None:
             """Nothing: what was asked for stands in `asked`."""

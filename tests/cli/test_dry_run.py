@@ -14,13 +14,14 @@ from typer.testing import CliRunner, Result
 
 from precision_api.facts import names
 from precision_operator.cli import app
-from precision_operator.cli.commands.dry_run import plan_text, rows
+from precision_operator.cli.commands.dry_run import plan_text
 from precision_operator.cli.gathering import ProfileInFile, Seen, gathered, planned
 from precision_operator.cli.operator_settings import UNKNOWN_SETTINGS
 from precision_operator.cli.output import OutputFormat
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.observe.clock import format_time
+from precision_operator.core.status.decisions import rows
 from tests.cli.test_gathering import agent_of, training_pod
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import EIGHT_H100, node_object

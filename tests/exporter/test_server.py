@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from precision_api.facts.names import REPORT_PLURAL
-from precision_operator.cluster import http_server
+from precision_operator.cluster import ApiError, http_server
+from precision_operator.doctor import scrape
 from precision_operator.exporter.__main__ import arguments
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.server import Scrapes, application, takes_gzip
@@ -71,8 +73,15 @@ async def test_the_root_says_what_there_is_in_prometheus_text_format() -> None:
         page = (await response.read()).decode()
         links = re.findall(r'href="([^"]+)"', page)
         assert response.headers["Content-Type"].startswith("text/html")
-        assert links == ["/metrics", "/metrics/shard/0", "/healthz", "/readyz"]
-        assert [await status_of(http, url + link) for link in links] == [200] * 4
+        assert links == ["/metrics", "/metrics/shard/0", "/scraped", "/healthz", "/readyz"]
+        pod, port = {"status": {"podIP": "127.0.0.1"}}, int(url.rpartition(":")[2])
+        assert json.loads(await scrape(pod, port)) == {"at": None, "by": None}
+        assert [await status_of(http, url + link) for link in links] == [200] * 5
+        last = json.loads(await scrape(pod, port))
+        assert re.fullmatch(r"Python/\S+ aiohttp/\S+ from 127.0.0.1", last["by"])
+        assert last["at"]
+    with pytest.raises(ApiError):
+        await scrape(pod, port)
     async with serving(store_of(PROFILE, N1)) as url, client() as http, http.get(f"{url}/metrics") as response:
         assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
 

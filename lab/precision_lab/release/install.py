@@ -110,7 +110,7 @@ def install(lab: Lab, watch: Sequence[str] = (), values: Sequence[str] = (), sta
 def render(lab: Lab, namespace: str, values: Sequence[str] = ()) -> list[Object]:
     """The chart's objects for this cluster, as `helm template` prints them."""
     version = lab.get("--raw=/version")["gitVersion"]
-    settings = [part for value in values for part in ("--set", value)]
+    settings = ["--no-hooks", *(part for value in values for part in ("--set", value))]
     where = (f"--namespace={namespace}", f"--kube-version={version}")
     return [item for item in yaml.safe_load_all(helm(lab, "template", RELEASE, str(CHART), *settings, *where)) if item]
 

@@ -18,6 +18,7 @@ from precision_operator.cli.examples import epilog
 
 _IN = "precision_operator.cli.commands"
 COMMANDS: Mapping[str, tuple[str, str]] = {
+    "doctor": (f"{_IN}.doctor:doctor", "Check the installation, and say what to do next"),
     "status": (f"{_IN}.status:status", "Show the progress of profiles; of one, each pool's recipes"),
     "nodes": (f"{_IN}.nodes:nodes", "List nodes: best recipe, comparison with their peers"),
     "why": (f"{_IN}.why:why_node", "Explain the state of a node, and what to do next"),

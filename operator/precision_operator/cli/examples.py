@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "doctor": ("kubectl precision doctor", "kubectl precision doctor -n precision-system -o json"),
     "status": ("kubectl precision status -A", "kubectl precision status demo", "kubectl precision status demo --watch"),
     "nodes": (
         "kubectl precision nodes --all",

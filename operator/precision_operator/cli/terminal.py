@@ -43,9 +43,10 @@ NOT_KNOWN = Code(
     "NotKnown",
     "plan: its time or its tries ran out. Whether there is a plan is not known; the message says what to do.",
 )
+WRONG = Code(9, "Wrong", "doctor: something is wrong; its line says how to fix it.")
 INTERRUPTED = Code(130, "Interrupted", "Ctrl-C, for example to end --watch.")
 
-CODES = (DONE, CLUSTER, WRONG_INPUT, NO_RIGHT, NO_CRDS, NO_ANSWER, NO_PROGRAM, SLOWER, NOT_KNOWN, INTERRUPTED)
+CODES = (DONE, CLUSTER, WRONG_INPUT, NO_RIGHT, NO_CRDS, NO_ANSWER, NO_PROGRAM, SLOWER, NOT_KNOWN, WRONG, INTERRUPTED)
 
 
 def say(text: str, err: bool = False) -> None:

@@ -6,8 +6,8 @@ The ways are classes of their own, so that none pays for another one's packages:
 import asyncio
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
@@ -83,6 +83,7 @@ class Cluster(ABC):
         self.server = server
         self.user_agent = USER_AGENT
         """How audit logs name this process; what is before the slash is the field manager of what it writes."""
+        self._headers: Mapping[str, str] = {}
         self.before_write: Callable[[], None] = lambda: None
         """Called just before each request that changes something; what it raises is raised instead of the request."""
         self.answered: Callable[[str, int], None] = lambda method, status: None
@@ -100,6 +101,15 @@ class Cluster(ABC):
         Raises OSError where there is none, TimeoutError after the deadline, or where `silent_seconds` stand in its
         place, when nothing has come for so long. Follows no redirect.
         """
+
+    @contextmanager
+    def with_headers(self, headers: Mapping[str, str]) -> Iterator[None]:
+        """In the block each request has these, beside or in place of the usual ones."""
+        self._headers = headers
+        try:
+            yield
+        finally:
+            self._headers = {}
 
     async def list_all(
         self, path: str, label_selector: str | None = None, field_selector: str | None = None, limit: int = PAGE_ITEMS
@@ -312,6 +322,7 @@ class Cluster(ABC):
         """A 2xx answer, to be read in the block. Raises ApiError, also for what goes wrong while it is read."""
         act = f"{method} {path}"
         headers = {"Accept": "application/json, */*", "User-Agent": self.user_agent, "Content-Type": content_type}
+        headers |= self._headers
         asked = {key: value for key, value in (query or {}).items() if value is not None}
         target = path + (f"?{urlencode(asked)}" if asked else "")
         refusal = b""

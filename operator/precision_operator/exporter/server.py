@@ -4,10 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
 
 from aiohttp import web
 
 from precision_operator.cluster.http_server import probes
+from precision_operator.core.observe.clock import format_time
 from precision_operator.exporter.body import Body, build, size_warning
 from precision_operator.exporter.chunks import gzipped, piece, unpacked
 from precision_operator.exporter.self_metrics import OwnMetrics, own_version
@@ -26,6 +28,8 @@ class Scrapes:
         self.shards = shards
         self.ready = False
         """Whether all was listed once, and the first body is there: before that, absence means nothing."""
+        self.last: dict[str, str | None] = {"at": None, "by": None}
+        """When metrics were last asked for, and by whom: `kubectl precision doctor` shows it."""
         self._store = store
         self._own = own_metrics
         self._turn = asyncio.Lock()
@@ -37,6 +41,12 @@ class Scrapes:
         async with self._turn:
             await self._fresh()
         self.ready = True
+
+    def asked(self, request: web.Request) -> bool:
+        """Whether the scrape takes gzip; it is remembered as the last one."""
+        agent = request.headers.get("User-Agent", "")[:100]
+        self.last = {"at": format_time(datetime.now(UTC)), "by": f"{agent} from {request.remote}"}
+        return takes_gzip(request.headers.get("Accept-Encoding", ""))
 
     def readiness(self) -> tuple[int, str]:
         """Status and words of /readyz."""
@@ -81,7 +91,7 @@ def application(scrapes: Scrapes) -> web.Application:
         return web.Response(text=_index(scrapes.shards), content_type="text/html")
 
     async def metrics(request: web.Request) -> web.Response:
-        zipped = _zipped(request)
+        zipped = scrapes.asked(request)
         return _text(await scrapes.fleet(zipped), zipped)
 
     async def shard(request: web.Request) -> web.Response:
@@ -90,12 +100,16 @@ def application(scrapes: Scrapes) -> web.Application:
             return web.Response(status=404, text=f"there are {scrapes.shards} shards, numbered from 0 (see --shards)\n")
         if not scrapes.ready:
             return web.Response(status=503, text=_NOT_YET, headers={"Retry-After": "5"})
-        zipped = _zipped(request)
+        zipped = scrapes.asked(request)
         return _text(await scrapes.shard(index, zipped), zipped)
+
+    async def scraped(_: web.Request) -> web.Response:
+        return web.json_response(scrapes.last)
 
     app = probes(scrapes.readiness)
     app.router.add_get("/", index)
     app.router.add_get("/metrics", metrics)
+    app.router.add_get("/scraped", scraped)
     app.router.add_get(r"/metrics/shard/{index:\d{1,3}}", shard)
     return app
 
@@ -105,16 +119,13 @@ def _index(shards: int) -> str:
     paths = {
         "/metrics": "Pools, profiles, plans, and the exporter itself.",
         **{f"/metrics/shard/{index}": "Nodes; scrape every shard." for index in range(shards)},
+        "/scraped": "Who asked for metrics last, and when.",
         "/healthz": "Whether the process lives.",
         "/readyz": "Whether everything has been listed once.",
     }
     rows = "".join(f'<li><a href="{path}">{path}</a> {text}</li>\n' for path, text in paths.items())
     head = '<!DOCTYPE html>\n<html lang="en"><head><title>precision-exporter</title></head>\n'
     return f"{head}<body><h1>Precision Profiler exporter {own_version()}</h1>\n<ul>\n{rows}</ul></body></html>\n"
-
-
-def _zipped(request: web.Request) -> bool:
-    return takes_gzip(request.headers.get("Accept-Encoding", ""))
 
 
 def _text(parts: Iterable[bytes], zipped: bool) -> web.Response:

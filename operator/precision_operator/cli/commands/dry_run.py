@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from precision_api.facts.names import LABEL_ATTEMPT
 from precision_api.facts.plain_text import number_of
 from precision_api.kinds.profile import ProfileSpec
 from precision_operator.cli.allowed import strictly
@@ -21,39 +20,20 @@ from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
 from precision_operator.cli.terminal import did_you_mean, fail, note, say, sentences
 from precision_operator.cluster import Cluster
-from precision_operator.core.attempts.actions import Close, Start
-from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
-from precision_operator.core.eligibility.checks import mismatch, offer
 from precision_operator.core.eligibility.request import layer_notes, misfits
-from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, Settings
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.plan import Plan, plan
-from precision_operator.core.reasons import REASONS, Kind, Said, sentence
-from precision_operator.core.status.why import why
+from precision_operator.core.reasons import Said
+from precision_operator.core.status.decisions import DECISIONS, GONE, rows
 
 _DEFAULT_IMAGE = "the-operators-own"
 
-GONE = "gone"
-"""The decision about a node that is not there any more."""
-WOULD_START = "WouldStart"
-"""The reason of a node on which an agent would start if the profile were applied now."""
 COLUMNS: Columns[Mapping[str, Any]] = (
     Column("node", header="node"),
     *(Column(header=name, wide=True) for name in ("product", "gpus", "by", "pool", "due")),
     *(Column(name, header=name) for name in ("decision", "reason", "message")),
 )
-
-DECISIONS: Mapping[Kind, str] = {
-    "running": "run",
-    "queued": "queue",
-    "waiting": "wait",
-    "skipped": "skip",
-    "succeeded": "done",
-    "failed": "failed",
-    "unmatched": "ignore",
-}
-"""What is decided about a node, in one word, by the kind of its reason."""
 
 
 @asks_cluster
@@ -107,95 +87,6 @@ def _unknown_names(profile: ProfileView, seen: Observed) -> Iterator[str]:
     for name in profile.spec.target.node_names if profile.spec is not None else ():
         if name not in there:
             yield f"spec.target.nodeNames: there is no node {name}{did_you_mean(name, there, 'See kubectl get nodes')}"
-
-
-def rows(planned: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]]:
-    """A row for every node, matched or not, and for those that are gone; with what only -o wide shows.
-
-    None for a profile that can't be read: nobody knows which nodes it means.
-    """
-    uid, spec = planned.profile.uid, planned.profile.spec
-    if spec is None:
-        return []
-    starts = {a.facts.uid: a for a in decided.actions if isinstance(a, Start) and a.profile.uid == uid}
-    closings = {a.job.node_uid: a for a in decided.actions if isinstance(a, Close) and a.job.profile_uid == uid}
-    node_states = {node_state.facts.uid: node_state for node_state in planned.node_states}
-    there = []
-    for node in seen.facts_of(spec.pool_label).values():
-        node_state = node_states.get(node.uid)
-        act = starts.get(node.uid) or closings.get(node.uid)
-        reason, message = _decided(node, node_state, act, spec, seen.occupancy.get(node.name))
-        there.append(
-            {
-                "node": node.name,
-                "decision": DECISIONS[REASONS[reason].kind] if reason != WOULD_START else "run",
-                "reason": reason,
-                "message": message,
-                "product": node.gpu or "",
-                "gpus": node.gpus,
-                "by": node.way if node.gpus else "",
-                "pool": node.pool,
-                "due": _due(node_state) or "",
-            }
-        )
-    return there + _gone(planned, decided, seen)
-
-
-def _gone(planned: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]]:
-    """What is left of nodes that are not there any more: their reports and Jobs."""
-    there = {str(raw["metadata"]["name"]) for raw in seen.nodes.values()}
-    left = [r.node_name for r in seen.reports if r.profile_uid == planned.profile.uid]
-    left += [job.node_name for job in seen.jobs if job.profile_uid == planned.profile.uid]
-    unknown: dict[str, Any] = {"product": "", "gpus": 0, "by": "", "pool": "", "due": ""}
-    return [
-        {"node": node, "decision": GONE, "reason": answer.reason, "message": answer.message} | unknown
-        for node in sorted(set(left) - there)
-        for answer in why(decided, seen, node)
-        if answer.profile.uid == planned.profile.uid
-    ]
-
-
-def _decided(
-    facts: NodeFacts,
-    node_state: NodeState | None,
-    act: Start | Close | None,
-    spec: ProfileSpec,
-    occupancy: Occupancy | None,
-) -> tuple[str, str]:
-    """(reason, message): what is about to happen to the node first, then where it stands; busy before a place taken."""
-    if isinstance(act, Start):
-        return WOULD_START, _would_start(facts, node_state, act, spec)
-    if node_state is None:
-        return "NotMatched", sentence("NotMatched", why=mismatch(spec.target, facts))
-    if act is not None:
-        return act.reason, act.message
-    is_busy = spec.idle.required and occupancy is not None and occupancy.holder is not None
-    if is_busy and occupancy is not None and REASONS[node_state.reason].place_taken:
-        return "Busy", sentence("Busy", pod=f"pod {occupancy.holder}", gpus=occupancy.gpus)
-    return node_state.reason, node_state.message
-
-
-def _would_start(facts: NodeFacts, node_state: NodeState | None, start: Start, spec: ProfileSpec) -> str:
-    attempt = start.job["metadata"]["labels"][LABEL_ATTEMPT]
-    idle = ", idle" if spec.idle.required else ""
-    queue = spec.agent.queue_name
-    does = f"be handed to Kueue's queue {queue}" if queue else "start"
-    due = _due(node_state)
-    again = f" ({due}: {_what(due, node_state)})" if due else ""
-    return f"{offer(facts)}{idle}: attempt {attempt} would {does} now{again}."
-
-
-def _what(due: str, node_state: NodeState | None) -> str:
-    """The sentence of `due` without its next step: the node would be measured at once."""
-    begins = node_state.current.begins if node_state is not None and node_state.current is not None else None
-    message = begins.message if begins is not None else ""
-    return message.removesuffix(REASONS[due].next_step).strip().removesuffix(".")
-
-
-def _due(node_state: NodeState | None) -> str | None:
-    """Why a node is measured again; None where it is not, or for the first time."""
-    due = node_state.current.due if node_state is not None and node_state.current is not None else None
-    return None if due == "FirstRun" else due
 
 
 def _profile(raw: Mapping[str, Any], namespace: str | None) -> ProfileView:

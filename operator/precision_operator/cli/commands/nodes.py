@@ -12,8 +12,6 @@ from precision_api.facts.plain_text import number_of
 from precision_api.facts.recipes import recipe_text, risks_of
 from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
-from precision_operator.cli.commands.dry_run import WOULD_START
-from precision_operator.cli.commands.dry_run import rows as planned_rows
 from precision_operator.cli.connection_options import ask_cluster, count_of
 from precision_operator.cli.gathering import Seen, gathered_fleet
 from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, Selector, asks_cluster, place_of
@@ -35,6 +33,8 @@ from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.core.results.intervals import bounds_text
 from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.reading import Reading, RecipeRow
+from precision_operator.core.status.decisions import WOULD_START
+from precision_operator.core.status.decisions import rows as planned_rows
 
 Only = StrEnum("Only", "SLOW THROTTLED FALLBACK STALE FAILED POWERLESS SIMULATED")
 """What --only takes."""

@@ -13,7 +13,7 @@ def is_cold(node: NodeFacts, image: str, image_digest: str, report: ReportView |
     `image_digest` is what runs keep of an image's name. A kubelet lists its 50 largest images only, so that an image
     that is not listed may be there all the same: then an agent waits for a pull that does not come.
     """
-    return _names(image).isdisjoint(node.images) and not _has_run(image_digest, report)
+    return image_names(image).isdisjoint(node.images) and not _has_run(image_digest, report)
 
 
 def _has_run(image_digest: str, report: ReportView | None) -> bool:
@@ -24,7 +24,7 @@ def _has_run(image_digest: str, report: ReportView | None) -> bool:
 
 
 @lru_cache
-def _names(image: str) -> frozenset[str]:
+def image_names(image: str) -> frozenset[str]:
     """The names under which a node may list an image: runtimes write out Docker Hub's, and drop tags beside digests."""
     repository, at, digest = image.partition("@")
     if at:

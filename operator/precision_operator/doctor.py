@@ -1,0 +1,52 @@
+"""`python -m precision_operator.doctor`: the checks of `kubectl precision doctor`, in a pod of `helm test`."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from http.client import HTTPConnection, HTTPException
+
+from precision_operator.cluster import ApiError, ConnectionProblem
+from precision_operator.cluster.connection import DirectCluster
+from precision_operator.core.observe.observed import Raw
+from precision_operator.core.status.doctor import Facts, checks, text
+from precision_operator.shell.observing.installation import looked_at
+
+
+async def scrape(pod: Raw, port: int) -> str:
+    """What an exporter's pod says of its last scrape. Raises ApiError."""
+
+    def answer() -> str:
+        connection = HTTPConnection(pod["status"].get("podIP", "0.0.0.0"), port, timeout=5.0)
+        connection.request("GET", "/scraped")
+        return connection.getresponse().read(1 << 16).decode(errors="replace")
+
+    try:
+        return await asyncio.to_thread(answer)
+    except (OSError, HTTPException) as error:
+        raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
+
+
+async def _facts(options: argparse.Namespace) -> Facts:
+    async with DirectCluster.connect(options.kubeconfig) as cluster:
+        return await looked_at(cluster, scrape, None, options.deployment, options.exporter)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0, 1 where something is wrong, 2 where there is no cluster."""
+    parser = argparse.ArgumentParser("python -m precision_operator.doctor", description=__doc__)
+    parser.add_argument("--deployment", required=True, help="The operator's, in our namespace.")
+    parser.add_argument("--no-exporter", dest="exporter", action="store_false", help="There is none.")
+    parser.add_argument("--kubeconfig", help="Default: as the operator's.")
+    try:
+        facts = asyncio.run(_facts(parser.parse_args(argv)))
+    except (ApiError, ConnectionProblem) as error:
+        print(f"doctor: {error}", file=sys.stderr)
+        return 2
+    made = checks(facts)
+    print(text(facts, made))
+    return int(any(row.fix for row in made))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

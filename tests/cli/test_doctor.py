@@ -1,0 +1,186 @@
+"""`doctor`: each check broken once, and a user who lacks rights."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from precision_api.facts.names import API_VERSION, DEFAULT_PRIORITY_CLASS
+from precision_api.kinds.crdgen import KINDS, definition
+from precision_operator.cli.kubectl import through_kubectl
+from precision_operator.cli.options import Reach
+from precision_operator.cluster import paths
+from precision_operator.core import rbac
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.status.doctor import CHECKS, checks
+from precision_operator.shell.observing.installation import looked_at
+from tests.cli.api import Api
+from tests.cli.test_gathering import deployment
+from tests.support.node_objects import node_object
+from tests.support.report_objects import profile_object
+
+HOME, NAME = "precision-system", "precision-profiler-"
+OPENAPI = f"/openapi/v3/apis/{API_VERSION}"
+DEPLOYMENTS, PODS = paths.collection("apps/v1", "deployments", HOME), paths.pods(HOME)
+LEASE = paths.item(paths.leases(HOME), f"{NAME}operator")
+ACCOUNT = paths.collection("v1", "serviceaccounts", "ml") + "/precision-profiler-agent"
+CLASS = paths.collection("scheduling.k8s.io/v1", "priorityclasses") + f"/{DEFAULT_PRIORITY_CLASS}"
+SECRET = paths.collection("v1", "secrets", "ml") + "/login"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+SCRAPED = f"{PODS}/exporter-0:9464/proxy/scraped"
+READY = {"type": "Ready", "status": "True"}
+PROGRAMS = paths.collection("apps/v1", "deployments")
+ARGS = ("--agent-image=r.test/agent:1", "--allowed-images=r.test/", f"--lease-name={NAME}operator")
+
+
+def review(component: rbac.Component) -> str:
+    return f"{REVIEWS} as system:serviceaccount:{HOME}:{component}"
+
+
+@pytest.fixture
+def sound(api: Api) -> Api:
+    """An installation in which all is well, with a free node."""
+    for component in rbac.COMPONENTS:
+        labels = {"app.kubernetes.io/name": "precision-profiler", "app.kubernetes.io/component": component}
+        program = deployment(*ARGS, f"--stop-config-map={NAME}stop", name=NAME + component)
+        program["metadata"]["labels"] = labels
+        program["spec"]["template"]["spec"] |= {"serviceAccountName": component}
+        container = program["spec"]["template"]["spec"]["containers"][0]
+        container |= {"image": "r.test/operator:1", "ports": [{"name": "metrics", "containerPort": 9464}]}
+        meta = {"name": f"{component}-0", "namespace": HOME, "labels": labels}
+        api.hold(DEPLOYMENTS, program)
+        api.hold(PODS, {"metadata": meta, "spec": {"containers": [container]}, "status": {"conditions": [READY]}})
+        rows = json.dumps([row for scope in rbac.SCOPES for row in rbac.rules(component, scope)])
+        rows = rows.replace(rbac.OWN_DEPLOYMENT, NAME + component).replace(rbac.OWN_STOP, f"{NAME}stop")
+        api.objects[review(component)] = {"status": {"resourceRules": json.loads(rows)}}
+    schemas = {kind.kind: definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
+    marked = {name: {**s, "x-kubernetes-group-version-kind": [{"kind": name}]} for name, s in schemas.items()}
+    api.objects[OPENAPI] = json.loads(json.dumps({"components": {"schemas": marked}}))
+    api.objects[LEASE] = {"spec": {"holderIdentity": "operator-0", "leaseDurationSeconds": 15}}
+    renew(api, 3)
+    api.objects |= {ACCOUNT: {"imagePullSecrets": [{"name": "login"}]}, SECRET: {}, CLASS: {}}
+    api.texts[SCRAPED] = json.dumps({"at": "2026-11-27T10:00:00Z", "by": "Prometheus/3.5.0 from 10.0.0.7"})
+    api.hold(paths.NODES, node_object(name="a"))
+    for kind in (paths.profiles, paths.reports, paths.jobs, paths.pods):
+        api.hold(kind("ml"))
+    return api
+
+
+def renew(api: Api, seconds: int) -> None:
+    api.objects[LEASE]["spec"]["renewTime"] = format_time(datetime.now(UTC) - timedelta(seconds=seconds))
+
+
+def states(api: Api) -> tuple[dict[str, str], dict[str, Any]]:
+    done = api.run("doctor", "-o", "json")
+    told = json.loads(done.stdout)
+    assert done.exit_code == (9 if any(row["state"] == "wrong" for row in told["checks"]) else 0), done.stderr
+    return {row["check"]: row["state"] for row in told["checks"]}, told
+
+
+def no_definitions(api: Api) -> None:
+    del api.objects[OPENAPI], api.collections[paths.profiles("ml")]
+
+
+def old_definitions(api: Api) -> None:
+    schemas = api.objects[OPENAPI]["components"]["schemas"]
+    del schemas["PrecisionProfile"]["properties"]["spec"]["properties"]["rollout"]["properties"]["canary"]
+
+
+def container(api: Api, **changes: Any) -> None:
+    api.collections[DEPLOYMENTS][0]["spec"]["template"]["spec"]["containers"][0] |= changes
+
+
+def tainted(api: Api) -> None:
+    api.collections[paths.NODES][0]["spec"] = {"taints": [{"key": "sku", "value": "gpu", "effect": "NoSchedule"}]}
+
+
+def granted(api: Api) -> list[dict[str, Any]]:
+    rules: list[dict[str, Any]] = api.objects[review("operator")]["status"]["resourceRules"]
+    return rules
+
+
+def without_claims(api: Api) -> None:
+    program = api.collections[DEPLOYMENTS][0]["spec"]["template"]["spec"]["containers"][0]
+    container(api, args=[*program["args"], "--no-resource-claims"])
+    api.refused = {paths.collection("resource.k8s.io/v1", "resourceslices"): "forbidden"}
+    granted(api)[:] = [rule for rule in granted(api) if rule["apiGroups"] != ["resource.k8s.io"]]
+
+
+def unpulled(api: Api, component: int) -> None:
+    waiting = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "401"}}}
+    api.collections[PODS][component]["status"] = {"containerStatuses": [waiting]}
+
+
+UNLISTED = {review("exporter"): {"status": {"incomplete": True}}}
+OF_OPERATOR = tuple(name for name in CHECKS if name not in ("definitions", "operator"))
+BROKEN: dict[str, tuple[Callable[[Api], Any], str, str, tuple[str, ...]]] = {
+    "no definitions": (no_definitions, "definitions", "does not serve", ("GPU nodes",)),
+    "old definitions": (old_definitions, "definitions", "they lack PrecisionProfile.spec.rollout.canary", ()),
+    "no operator": (lambda api: api.collections[PROGRAMS].clear(), "operator", "no Deployment", OF_OPERATOR),
+    "another version": (lambda api: container(api, args=[]), "operator", "another version", OF_OPERATOR),
+    "no leader": (lambda api: api.objects.pop(LEASE), "leader", "no replica leads", ()),
+    "a silent leader": (lambda api: renew(api, 60), "leader", "operator-0, renewed 6", ()),
+    "a right less": (lambda api: granted(api).pop(0), "rights", "the operator may not get/list/watch nodes", ()),
+    "an example": (lambda api: container(api, image="registry.example.com/x"), "image names", "as registry.ex", ()),
+    "no image": (lambda api: unpulled(api, 0), "pods", "operator-0: ImagePullBackOff 401", ("leader",)),
+    "no image of the exporter": (lambda api: unpulled(api, 1), "pods", "exporter-0: ImagePullBackOff", ("exporter",)),
+    "no login": (lambda api: api.objects.pop(SECRET), "pull Secrets", "no ml/login", ()),
+    "a taint": (tainted, "GPU nodes", "1 UntoleratedTaint. a: ", ()),
+    "no GPU": (lambda api: api.collections[paths.NODES].clear(), "GPU nodes", "no node has", ()),
+    "no PriorityClass": (lambda api: api.objects.pop(CLASS), "GPU nodes", "PriorityClassMissing: ", ()),
+    "a silent exporter": (lambda api: api.texts.clear(), "exporter", "exporter-0: ", ()),
+    "no exporter": (lambda api: api.collections[PROGRAMS].pop(), "", "", ("exporter",)),
+    "no claims": (without_claims, "", "", ()),
+    "another authorizer": (lambda api: api.objects.update(UNLISTED), "", "", ("rights",)),
+}
+
+
+@pytest.mark.parametrize(("broken", "wrong", "message", "unchecked"), BROKEN.values(), ids=BROKEN)
+def test_what_is_broken_is_wrong_what_needs_it_is_not_checked_and_the_rest_is_ok(
+    sound: Api, broken: Callable[[Api], Any], wrong: str, message: str, unchecked: tuple[str, ...]
+) -> None:
+    broken(sound)
+    seen, told = states(sound)
+    assert seen == {name: "wrong" if name == wrong else "not checked" if name in unchecked else "ok" for name in CHECKS}
+    for row in told["checks"]:
+        assert message in row["message"] or row["check"] != wrong
+        assert bool(row["fix"]) == (row["state"] == "wrong")
+        assert told["next"] == row["fix"] or row["state"] != "wrong"
+
+
+def test_each_right_that_a_user_lacks_leaves_a_check_unmade_and_none_wrong(sound: Api) -> None:
+    seen, told = states(sound)
+    assert set(seen.values()) == {"ok"}
+    assert '"target":{"nodeNames":["a"]}' in told["next"]
+    asked = {path for path, _ in sound.asked}
+    for path in asked:
+        sound.refused = {path: f"{path} is forbidden"}
+        seen, told = states(sound)
+        assert set(seen.values()) == {"ok", "not checked"}, path
+        assert f"needs a right: {path} is forbidden" in {row["message"] for row in told["checks"]}
+    sound.refused = dict.fromkeys(asked, "forbidden")
+    lines = sound.run("doctor").stdout.splitlines()
+    assert [line.partition("  ")[0] for line in lines[:-2]] == ["not checked"] * len(CHECKS)
+    assert lines[-1] == "next: kubectl auth can-i --list"
+
+
+def test_who_has_profiles_is_shown_them(sound: Api) -> None:
+    sound.profiles(profile_object(status={}))
+    assert states(sound)[1]["next"] == "kubectl precision -n ml status"
+
+
+async def test_the_operator_that_asks_itself_reads_its_own_deployment_and_rights(sound: Api) -> None:
+    (sound.folder / "where").write_text(f"{HOME} https://api.test:6443")
+    sound.objects[f"{DEPLOYMENTS}/{NAME}operator"] = sound.collections.pop(DEPLOYMENTS)[0]
+    sound.objects[f"{REVIEWS} as None"] = sound.objects.pop(review("operator"))
+    sound.refused = {ACCOUNT: "no role may read Secrets"}
+
+    async def scrape(pod: dict[str, Any], port: int) -> str:
+        return f'{{"at": "{port}", "by": "{pod["metadata"]["name"]}"}}'
+
+    with through_kubectl(Reach(), 5.0) as cluster:
+        made = checks(await looked_at(cluster, scrape, own=f"{NAME}operator"))
+    assert [row.check for row in made if row.state != "ok"] == ["pull Secrets"]
+    assert made[-1].message == "answers; last scraped at 9464 by exporter-0"
