@@ -26,9 +26,7 @@ def lab() -> None:
 
 @app.command()
 def build(
-    only: Annotated[
-        list[str] | None, typer.Argument(help=f"Programs: {', '.join(programs.ALL)}. Default: all.")
-    ] = None,
+    only: Annotated[list[str] | None, typer.Argument(help=f"Of {', '.join(programs.ALL)}. Default: all.")] = None,
 ) -> None:
     """Builds or finds the cluster's programs, and prints where they lie."""
     for name, path in binaries(only or programs.ALL).items():

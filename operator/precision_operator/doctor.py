@@ -9,7 +9,7 @@ from http.client import HTTPConnection, HTTPException
 from precision_operator.cluster import ApiError, ConnectionProblem
 from precision_operator.cluster.connection import DirectCluster
 from precision_operator.core.observe.observed import Raw
-from precision_operator.core.status.doctor import Facts, checks, text
+from precision_operator.core.status.doctor import Facts, checked, text
 from precision_operator.shell.observing.installation import looked_at
 
 
@@ -43,9 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ApiError, ConnectionProblem) as error:
         print(f"doctor: {error}", file=sys.stderr)
         return 2
-    made = checks(facts)
-    print(text(facts, made))
-    return int(any(row.fix for row in made))
+    made = checked(facts)
+    print(text(made))
+    return int(any(row["fix"] for row in made["checks"]))
 
 
 if __name__ == "__main__":

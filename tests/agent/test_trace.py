@@ -91,17 +91,13 @@ def test_launches_add_up_by_name_pass_and_module_as_one_step_and_side_by_side_ta
 
 
 def test_the_gemms_share_counts_unknown_kernels_and_what_ends_a_gemm_and_neither_casts_beside_one_nor_gaps() -> None:
-    found = [
-        Launch(BF16, 0, 6, region="dgrad"),
-        Launch(CAST, 6, 8, region="dgrad"),
-        Launch("x9", 8, 10, region="dgrad"),
-    ]
-    seen = shares([*found, Launch(CAST, 0, 99, region="fprop")], "dgrad", steps=2)
+    runs = [Launch(BF16, 0, 6, region="dgrad"), Launch(CAST, 6, 8, region="dgrad"), Launch("x9", 8, 10, region="dgrad")]
+    seen = shares([*runs, Launch(CAST, 0, 99, region="fprop")], "dgrad", steps=2)
     assert (seen, seen.gemm_share) == (KernelSeconds(gemm=4, other=1, launches=1, streams=1), 0.8)
     assert shares([], "dgrad", steps=2).gemm_share is None
     reduction = "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(cublasSplitKParams<float>)"
-    found = [Launch(BF16, 0, 6, region="wgrad"), Launch(reduction, 6, 7, region="wgrad")]
-    assert shares(found, "wgrad", steps=1) == KernelSeconds(gemm=7, other=0, launches=2, streams=1)
+    runs = [Launch(BF16, 0, 6, region="wgrad"), Launch(reduction, 6, 7, region="wgrad")]
+    assert shares(runs, "wgrad", steps=1) == KernelSeconds(gemm=7, other=0, launches=2, streams=1)
     seen = shares([Launch(BF16, 0, 4, region="dgrad"), Launch(CAST, 3, 5, region="dgrad")], "dgrad", steps=1)
     assert (seen.gemm, seen.other) == (4, 1)
     assert kernel_seconds([Launch(BF16, 0, 4), Launch(BF16, 9, 10), Launch(CAST, 20, 30)], steps=2) == 7.5

@@ -266,11 +266,7 @@ def test_one_node_says_that_noise_is_not_known_and_simulated_figures_come_first(
 
 WRONG = {
     "nothing of the name": (("driver/999", f"driver/{NEW}"), 2, "there is no driver 999 in namespace ml"),
-    "a part of a pool's name": (
-        ("pool/gb200", "pool/b"),
-        2,
-        "no pool gb200 in namespace ml; did you mean NVIDIA-GB200?",
-    ),
+    "part of a pool's name": (("pool/gb200", "pool/b"), 2, "no pool gb200 in namespace ml; did you mean NVIDIA-GB200?"),
     "nothing near": (("run/zzz", "run/r0"), 2, "there is no run zzz in namespace ml (there is "),
     "a near name": (("n00", "n1"), 2, "did you mean n0"),
     "a difference that is none": (("n0", "n1", "--difference", "moon"), 2, "moon is none of hardware, driver"),

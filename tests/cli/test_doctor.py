@@ -14,7 +14,7 @@ from precision_operator.cli.options import Reach
 from precision_operator.cluster import paths
 from precision_operator.core import rbac
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.status.doctor import CHECKS, checks
+from precision_operator.core.status.doctor import CHECKS, checked
 from precision_operator.shell.observing.installation import looked_at
 from tests.cli.api import Api
 from tests.cli.test_gathering import deployment
@@ -58,7 +58,7 @@ def sound(api: Api) -> Api:
     schemas = {kind.kind: definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
     marked = {name: {**s, "x-kubernetes-group-version-kind": [{"kind": name}]} for name, s in schemas.items()}
     api.objects[OPENAPI] = json.loads(json.dumps({"components": {"schemas": marked}}))
-    api.objects[LEASE] = {"spec": {"holderIdentity": "operator-0", "leaseDurationSeconds": 15}}
+    api.objects[LEASE] = {"spec": {"holderIdentity": "operator-0", "leaseDurationSeconds": 600}}
     renew(api, 3)
     api.objects |= {ACCOUNT: {"imagePullSecrets": [{"name": "login"}]}, SECRET: {}, CLASS: {}}
     api.texts[SCRAPED] = json.dumps({"at": "2026-11-27T10:00:00Z", "by": "Prometheus/3.5.0 from 10.0.0.7"})
@@ -113,6 +113,11 @@ def unpulled(api: Api, component: int) -> None:
     api.collections[PODS][component]["status"] = {"containerStatuses": [waiting]}
 
 
+def no_example(api: Api) -> None:
+    container(api, image="registry.example.com/x")
+    unpulled(api, 0)
+
+
 UNLISTED = {review("exporter"): {"status": {"incomplete": True}}}
 OF_OPERATOR = tuple(name for name in CHECKS if name not in ("definitions", "operator"))
 BROKEN: dict[str, tuple[Callable[[Api], Any], str, str, tuple[str, ...]]] = {
@@ -121,14 +126,15 @@ BROKEN: dict[str, tuple[Callable[[Api], Any], str, str, tuple[str, ...]]] = {
     "no operator": (lambda api: api.collections[PROGRAMS].clear(), "operator", "no Deployment", OF_OPERATOR),
     "another version": (lambda api: container(api, args=[]), "operator", "another version", OF_OPERATOR),
     "no leader": (lambda api: api.objects.pop(LEASE), "leader", "no replica leads", ()),
-    "a silent leader": (lambda api: renew(api, 60), "leader", "operator-0, renewed 6", ()),
+    "a silent leader": (lambda api: renew(api, 900), "leader", "operator-0, renewed 9", ()),
     "a right less": (lambda api: granted(api).pop(0), "rights", "the operator may not get/list/watch nodes", ()),
     "an example": (lambda api: container(api, image="registry.example.com/x"), "image names", "as registry.ex", ()),
+    "an example that none pulls": (no_example, "image names", "as registry.ex", ("pods", "leader")),
     "no image": (lambda api: unpulled(api, 0), "pods", "operator-0: ImagePullBackOff 401", ("leader",)),
     "no image of the exporter": (lambda api: unpulled(api, 1), "pods", "exporter-0: ImagePullBackOff", ("exporter",)),
     "no login": (lambda api: api.objects.pop(SECRET), "pull Secrets", "no ml/login", ()),
     "a taint": (tainted, "GPU nodes", "1 UntoleratedTaint. a: ", ()),
-    "no GPU": (lambda api: api.collections[paths.NODES].clear(), "GPU nodes", "no node has", ()),
+    "no GPU": (lambda api: api.collections[paths.NODES].clear(), "", "", ("GPU nodes",)),
     "no PriorityClass": (lambda api: api.objects.pop(CLASS), "GPU nodes", "PriorityClassMissing: ", ()),
     "a silent exporter": (lambda api: api.texts.clear(), "exporter", "exporter-0: ", ()),
     "no exporter": (lambda api: api.collections[PROGRAMS].pop(), "", "", ("exporter",)),
@@ -181,6 +187,6 @@ async def test_the_operator_that_asks_itself_reads_its_own_deployment_and_rights
         return f'{{"at": "{port}", "by": "{pod["metadata"]["name"]}"}}'
 
     with through_kubectl(Reach(), 5.0) as cluster:
-        made = checks(await looked_at(cluster, scrape, own=f"{NAME}operator"))
-    assert [row.check for row in made if row.state != "ok"] == ["pull Secrets"]
-    assert made[-1].message == "answers; last scraped at 9464 by exporter-0"
+        made = checked(await looked_at(cluster, scrape, own=f"{NAME}operator"))["checks"]
+    assert [row["check"] for row in made if row["state"] != "ok"] == ["pull Secrets"]
+    assert made[-1]["message"] == "answers; last scraped at 9464 by exporter-0"

@@ -110,11 +110,7 @@ LATE = job(created=NOW - 5 * MINUTE)
 WAITING: dict[str, tuple[tuple[PodView, ...], str, str]] = {
     "for a pod": ((), "PodNotCreated", "failed"),
     "for an image": ((pod(LATE, "Pending", waiting_reason="ErrImagePull"),), "ImagePullFailed", "failed"),
-    "for a place": (
-        (pod(LATE, "Pending", unschedulable="Insufficient nvidia.com/gpu"),),
-        "PendingTooLong",
-        "disrupted",
-    ),
+    "a place": ((pod(LATE, "Pending", unschedulable="Insufficient nvidia.com/gpu"),), "PendingTooLong", "disrupted"),
     "for a secret": ((pod(LATE, "Pending", waiting_reason="CreateContainerConfigError"),), "StartTooLong", "failed"),
 }
 

@@ -248,13 +248,7 @@ def test_a_result_of_another_node_than_that_on_which_its_pod_ran_is_none(of: Job
     assert (found.reason, found.outcome) == ("ResultForeign", "failed")
 
 
-VERDICTS = [
-    ("verified", "mxfp8"),
-    ("emulated", "mxfp8"),
-    ("fallback", "bf16"),
-    ("partial", "bf16"),
-    ("unknown", "bf16"),
-]
+JUDGED = [("verified", "mxfp8"), ("emulated", "mxfp8"), ("fallback", "bf16"), ("partial", "bf16"), ("unknown", "bf16")]
 
 
 @pytest.mark.parametrize(
@@ -266,7 +260,7 @@ def test_an_assumed_precision_is_usable_only_where_nothing_ran(provenance: str, 
     assert (row.usable, row.verdict) == (usable, "assumed" if usable else "unknown")
 
 
-@pytest.mark.parametrize(("verdict", "best"), VERDICTS)
+@pytest.mark.parametrize(("verdict", "best"), JUDGED)
 def test_a_recipe_whose_precision_is_not_proved_is_never_the_best(verdict: str, best: str) -> None:
     results = [recipe_row("bf16"), recipe_row("mxfp8", 1.4, verdict=verdict)]
     assert read("n1", "GB200", ReportStatus.model_validate({"results": results})).marks.best == best

@@ -19,18 +19,13 @@ RUNS = job(created=AGES_AGO, deadline_seconds=1800)
 """Its Job is a day old: only the times of the pod's own stages matter."""
 DEAD = nodes("n1", ready="Unknown")
 STAGES: dict[str, tuple[dict[str, Any], timedelta, str, str]] = {
-    "never scheduled": (
+    "unplaced": (
         {"of": job(created=NOW), "phase": "Pending", "unschedulable": "0/9"},
         300 * SECOND,
         "PendingTooLong",
         "disrupted",
     ),
-    "the scheduler is away": (
-        {"of": job(created=NOW), "phase": "Pending"},
-        300 * SECOND,
-        "PendingTooLong",
-        "disrupted",
-    ),
+    "no scheduler": ({"of": job(created=NOW), "phase": "Pending"}, 300 * SECOND, "PendingTooLong", "disrupted"),
     "its image can't be pulled": (
         {"phase": "Pending", "scheduled_at": NOW, "waiting_reason": "ImagePullBackOff"},
         300 * SECOND,

@@ -51,19 +51,14 @@ CHANGED: dict[str, tuple[Observed, str, dict[str, Any], str]] = {
         {"slices": (resource_slice("NVIDIA H100 80GB HBM3", count=8),)},
         "AgentStarting",
     ),
-    "the node's report": (
+    "a report": (
         DONE,
         "Measured",
         {"reports": (report(status=tried("failed", failures=9, reason="AgentCrashed")),)},
         "AgentCrashed",
     ),
     "no report any more": (DONE, "Measured", {"reports": ()}, "AgentStarting"),
-    "the rerun of the node": (
-        DONE,
-        "Measured",
-        {"reports": (report(status=measured(), rerun="again"),)},
-        "AgentStarting",
-    ),
+    "the node's rerun": (DONE, "Measured", {"reports": (report(status=measured(), rerun="again"),)}, "AgentStarting"),
     "the node's Job": (NEW, "AgentStarting", {"jobs": (job(finished="Complete"),)}, "Collecting"),
     "the Job's pod": (BEGUN, "AgentStarting", {"pods": (pod(ITS_JOB),)}, "AgentRunning"),
     "who holds the GPUs": (NEW, "AgentStarting", {"occupancy": {"n1": Occupancy("team/train-0", 8)}}, "Busy"),

@@ -58,11 +58,7 @@ CASES: Mapping[str, tuple[list[Any], float, tuple[int, int, int]]] = {
     "a node that is gone": ([asking("nightly", 1), *measured("nightly", 1, 2, reason="NodeGone")], 0, (0, 0, 1)),
     "a target that shrank": ([asking("nightly", 1), *measured("nightly", 1, 2, 3)], 0, (1, 0, 0)),
     "one target twice": ([asking("nightly", 9, GB200), asking("b", 9, GB200), *TWO], 0, (2, 0, 7)),
-    "one node twice": (
-        [asking("nightly", 9), asking("b", 9), *measured("nightly", 1), *measured("b", 1)],
-        0,
-        (1, 0, 8),
-    ),
+    "a node twice": ([asking("nightly", 9), asking("b", 9), *measured("nightly", 1), *measured("b", 1)], 0, (1, 0, 8)),
     "the result whose age is asked for": (
         [asking("nightly", 9, DAILY), asking("b", 9), *measured("nightly", 1), *measured("b", 1)],
         5,

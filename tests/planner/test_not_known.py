@@ -49,11 +49,7 @@ PROVED = {
         {},
         ("the 128 GPUs of pool H100", "the deadline of job d (1.9 days)"),
     ),
-    "a job that waits has no power even alone": (
-        [waiting("b", **WHOLE)],
-        SHORT_OF_POWER,
-        ("the power budget of 0.1 MW",),
-    ),
+    "a waiting job has no power even alone": ([waiting("b", **WHOLE)], SHORT_OF_POWER, ("the power budget of 0.1 MW",)),
     "more work before the deadline than power": (
         [waiting("b", deadlineDays="2"), waiting("c", deadlineDays="2")],
         SHORT_OF_POWER,

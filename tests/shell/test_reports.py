@@ -66,11 +66,7 @@ async def test_a_report_without_an_owner_gets_the_profile_of_its_name(scene: Sce
 REFUSED_DETAILS = {
     "quota": (ApiError(403, "Forbidden", "POST", words="exceeded quota: q"), False, False),
     "size": (ApiError(422, "Invalid", "POST", words="Too long: must have at most 1048576 bytes"), False, False),
-    "webhook": (
-        ApiError(400, "BadRequest", "POST", words='admission webhook "w" denied the request: no'),
-        False,
-        False,
-    ),
+    "hook": (ApiError(400, "BadRequest", "POST", words='admission webhook "w" denied the request: no'), False, False),
     "trouble that may pass": (INTERNAL, False, True),
     "trouble that did not pass": (INTERNAL, True, False),
 }

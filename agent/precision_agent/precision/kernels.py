@@ -13,18 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from precision_agent.precision.kernel_grammars import (
-    KernelClass,
-    Named,
-    cublas_jet,
-    cutlass2,
-    cutlass3,
-    cutlass_atom,
-    deep_gemm,
-    small_gemm,
-    trtllm,
-    xmma,
-)
+from precision_agent.precision import kernel_grammars as by
 
 EMULATION_RULE = "te-block-to-mxfp8"
 """Fits the kernel with which Transformer Engine turns FP8 block scales into MXFP8's: block scaling is emulated."""
@@ -35,7 +24,7 @@ class Classified:
     """One kernel name, its class, and the rule that said so."""
 
     name: str
-    kernel_class: KernelClass
+    kernel_class: by.KernelClass
     rule: str
 
     @property
@@ -54,10 +43,10 @@ class Rule:
     name: str
     part: Literal["head", "function", "full"]
     pattern: str
-    read: KernelClass | Callable[[Named], KernelClass]
+    read: by.KernelClass | Callable[[by.Named], by.KernelClass]
     sure: bool = False
 
-    def fits(self, named: Named) -> bool:
+    def fits(self, named: by.Named) -> bool:
         """Whether it decides what the name proves."""
         doubt = self.read == "not_a_gemm" and not self.sure and re.search(_MULTIPLIES, named.function)
         return not doubt and re.search(self.pattern, getattr(named, self.part)) is not None
@@ -95,17 +84,17 @@ RULES: tuple[Rule, ...] = (
          r"permute_bwd|grouped_dbias|make_chunk_sort_map|sort_chunks_by_(?:map|idxs)|element_mul|zero_pad)_kernel$",
          "not_a_gemm"),
     # Libraries' GEMMs. Each reader returns `unknown` for what its grammar doesn't explain.
-    Rule("cublas-nvjet", "full", r"^nvjet_", cublas_jet),
-    Rule("cublas-xmma", "function", r"^[a-z0-9_]*?xmma_gemm_", xmma),
-    Rule("cutlass3-library", "head", r"^cutlass3x_", cutlass3),
-    Rule("trtllm-gen", "full", r"^b?(?:mm|gemm)_(?:mx)?(?:bfloat16|fp16|e[245]m[123]|fp32|int)", trtllm),
-    Rule("deep-gemm", "head", r"^deep_gemm::|^sm\d+_(?:fp8|bf16)_\w*gemm_\w*impl$", deep_gemm),
+    Rule("cublas-nvjet", "full", r"^nvjet_", by.cublas_jet),
+    Rule("cublas-xmma", "function", r"^[a-z0-9_]*?xmma_gemm_", by.xmma),
+    Rule("cutlass3-library", "head", r"^cutlass3x_", by.cutlass3),
+    Rule("trtllm-gen", "full", r"^b?(?:mm|gemm)_(?:mx)?(?:bfloat16|fp16|e[245]m[123]|fp32|int)", by.trtllm),
+    Rule("deep-gemm", "head", r"^deep_gemm::|^sm\d+_(?:fp8|bf16)_\w*gemm_\w*impl$", by.deep_gemm),
     Rule("cutlass2-library", "function", r"^(?:cutlass|trt|ampere|volta|turing|maxwell|pascal|hopper|sm\d+)_\w*gemm",
-          cutlass2),
-    Rule("cublas-small", "head", r"^(?:internal::)?(?:gemv\w*|gemmsn_\w+|gemmk1_\w+|gemvx::kernel)$", small_gemm),
+          by.cutlass2),
+    Rule("cublas-small", "head", r"^(?:internal::)?(?:gemv\w*|gemmsn_\w+|gemmk1_\w+|gemvx::kernel)$", by.small_gemm),
     Rule("fp8-blockwise", "full", r"^cutlass::device_kernel<(?:vllm::cutlass_3x_gemm_fp8_blockwise<|"
           r"dpsk::grouped_gemm::cuda::(?:m_grouped_)?fp8_d?ptp128c(?:_acc)?::gemmkernel\b)", "fp8_block"),
-    Rule("cutlass-atom", "full", r"^cutlass::(?:device_kernel|kernel2?)<", cutlass_atom),
+    Rule("cutlass-atom", "full", r"^cutlass::(?:device_kernel|kernel2?)<", by.cutlass_atom),
     Rule("triton-block-fp8", "function", r"^_w8a8_(?:block_fp8_matmul|triton_block_scaled_mm)(?:_unrolledx4)?$",
           "fp8_block"),
     # Everything else that surely multiplies nothing.
@@ -131,20 +120,20 @@ RULES: tuple[Rule, ...] = (
 @lru_cache(maxsize=4096)
 def classify(name: str) -> Classified:
     """The class of one kernel name as a profiler prints it, and the rule's name (`none` where no rule fits)."""
-    named = Named.of(name)
+    named = by.Named.of(name)
     for rule in RULES:
         if rule.fits(named):
             return Classified(name, rule.read if isinstance(rule.read, str) else rule.read(named), rule.name)
     return Classified(name, "unknown", "none")
 
 
-def share_by_class(kernels: Iterable[tuple[str, float]]) -> dict[KernelClass, float]:
+def share_by_class(kernels: Iterable[tuple[str, float]]) -> dict[by.KernelClass, float]:
     """Share of the GEMMs' time in each class, from (name, seconds) of one profiled step; empty without any GEMM.
 
     `not_a_gemm` is left out. `unknown` stays in the total: it may have been a GEMM, so that a share is never too high.
     Raises ValueError for negative or non-finite seconds.
     """
-    seconds: dict[KernelClass, float] = {}
+    seconds: dict[by.KernelClass, float] = {}
     for name, spent in kernels:
         if not 0 <= spent < float("inf"):
             raise ValueError(f"kernel {name[:80]!r}: {spent} is no duration in seconds")

@@ -239,13 +239,11 @@ class Call:
     def _judge(self, looks: Sequence[Look]) -> Verdict:
         return judge(self.reference.recipes, looks, self.recipes, shift=self.shift)
 
-    def _judged(
-        self, rows: Sequence[Kept], gpus: Collection[str], troubles: Mapping[Recipe, str]
-    ) -> tuple[Verdict, int]:
+    def _judged(self, rows: Sequence[Kept], gpus: Collection[str], why: Mapping[Recipe, str]) -> tuple[Verdict, int]:
         """The verdict on kept runs, and how many it rests on."""
         kinds = {recipe: self._kind(recipe) for recipe in self.recipes}
         looks = [Look({r: row.speeds[kind] for r, kind in kinds.items() if kind in row.speeds}) for row in rows]
-        return judged(counting(looks, self._judge), gpus, self._judge, troubles)
+        return judged(counting(looks, self._judge), gpus, self._judge, why)
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         """Hands SIGTERM on: the run ends with what is complete, and no other one begins."""

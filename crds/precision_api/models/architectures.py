@@ -7,19 +7,10 @@ those of the config class in transformers 4.57: what a config leaves out is what
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from precision_api.models import expert_families
 from precision_api.models.config_json import Config, Json, shown
-from precision_api.models.expert_families import (
-    Facts,
-    deepseek_experts,
-    gpt_oss,
-    latent_attention,
-    llama4,
-    minimax_m2,
-    multi_token_prediction,
-    nemotron_h,
-)
 
-Reader = Callable[[Config], Facts]
+Reader = Callable[[Config], expert_families.Facts]
 
 
 @dataclass(frozen=True)
@@ -37,7 +28,7 @@ class ModelFamily:
     """Keys that newer configs leave out: they are the length of that list."""
 
 
-def dimensions(config: Config) -> Facts:
+def dimensions(config: Config) -> expert_families.Facts:
     """The fields that all families have."""
     heads = config.integer("num_attention_heads")
     inner = config.optional("intermediate_size") or 4 * config.integer("hidden_size")
@@ -58,11 +49,11 @@ def _flags(**fields: str) -> Reader:
     return lambda config: {name: config.flag(key) for name, key in fields.items()}
 
 
-def _window(size: int | None, layers: int) -> Facts:
+def _window(size: int | None, layers: int) -> expert_families.Facts:
     return {"slidingWindow": {"size": size, "windowedLayers": layers} if size and layers > 0 else None}
 
 
-def _listed_windows(config: Config) -> Facts:
+def _listed_windows(config: Config) -> expert_families.Facts:
     types, layers = config.items("layer_types"), config.integer("num_hidden_layers")
     if types is None:
         return {}
@@ -74,7 +65,7 @@ def _listed_windows(config: Config) -> Facts:
     return _window(config.optional("sliding_window"), types.count("sliding_attention"))
 
 
-def _window_everywhere(config: Config) -> Facts:
+def _window_everywhere(config: Config) -> expert_families.Facts:
     return _window(config.optional("sliding_window"), config.integer("num_hidden_layers"))
 
 
@@ -82,7 +73,7 @@ def _if_set(key: str, read: Reader) -> Reader:
     return lambda config: read(config) if config.flag(key) else {}
 
 
-def _window_behind(config: Config) -> Facts:
+def _window_behind(config: Config) -> expert_families.Facts:
     # The first max_window_layers layers attend to everything, where the class knows that key.
     full = config.optional("max_window_layers", least=0) or 0
     by_rule = _window(config.optional("sliding_window"), config.integer("num_hidden_layers") - full)
@@ -92,18 +83,18 @@ def _window_behind(config: Config) -> Facts:
 def _periodic_window(period: int) -> Reader:
     """Every `period`-th layer attends to everything, unless the config says otherwise."""
 
-    def read(config: Config) -> Facts:
+    def read(config: Config) -> expert_families.Facts:
         layers, every = config.integer("num_hidden_layers"), config.optional("sliding_window_pattern") or period
         return _window(config.optional("sliding_window"), layers - layers // every) | _listed_windows(config)
 
     return read
 
 
-def _mixtral_experts(config: Config) -> Facts:
+def _mixtral_experts(config: Config) -> expert_families.Facts:
     return {"moe": {"numExperts": config.integer("num_local_experts"), "topK": config.integer("num_experts_per_tok")}}
 
 
-def _qwen_experts(config: Config) -> Facts:
+def _qwen_experts(config: Config) -> expert_families.Facts:
     # A layer has experts if decoder_sparse_step divides its number (from 1) and mlp_only_layers (from 0) lacks it.
     layers, step = config.integer("num_hidden_layers"), config.integer("decoder_sparse_step")
     only_mlp = config.items("mlp_only_layers") or []
@@ -126,12 +117,12 @@ def _qwen_experts(config: Config) -> Facts:
     }
 
 
-def _plain_heads(config: Config) -> Facts:
+def _plain_heads(config: Config) -> expert_families.Facts:
     # These classes know neither grouped queries nor a head width of its own, whatever a config says.
     return {"numKeyValueHeads": None, "headDim": None}
 
 
-def _falcon(config: Config) -> Facts:
+def _falcon(config: Config) -> expert_families.Facts:
     # Multi-query has one KV head whatever num_kv_heads says; only the new decoder architecture reads it.
     new, parallel = config.flag("new_decoder_architecture"), config.flag("parallel_attn")
     heads = config.integer("num_attention_heads")
@@ -148,23 +139,23 @@ _DEEPSEEK_V3 = ModelFamily(
     ("DeepseekV3ForCausalLM",),
     {"topk_method": "noaux_tc", "num_experts_per_tok": 8, "n_shared_experts": 1, "first_k_dense_replace": 3},
     {"gatedMLP": True},
-    (latent_attention, deepseek_experts, multi_token_prediction),
+    (expert_families.latent_attention, expert_families.deepseek_experts, expert_families.multi_token_prediction),
     required=(
         *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"),
         *("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
     ),
 )
-_LLAMA_DEFAULTS: Facts = {"vocab_size": 32000}
-_MISTRAL_DEFAULTS: Facts = {"num_key_value_heads": 8, "vocab_size": 32000}
-_QWEN_DEFAULTS: Facts = {
+_LLAMA_DEFAULTS: expert_families.Facts = {"vocab_size": 32000}
+_MISTRAL_DEFAULTS: expert_families.Facts = {"num_key_value_heads": 8, "vocab_size": 32000}
+_QWEN_LACKS: expert_families.Facts = {
     "vocab_size": 151936,
     "num_key_value_heads": 32,
     "sliding_window": 4096,
     "max_window_layers": 28,
 }
-_GEMMA_DEFAULTS: Facts = {"vocab_size": 256000, "head_dim": 256, "tie_word_embeddings": True}
+_GEMMA_DEFAULTS: expert_families.Facts = {"vocab_size": 256000, "head_dim": 256, "tie_word_embeddings": True}
 _ATTN_BIAS = _flags(qkvBias="attention_bias", outBias="attention_bias")
-_GATED: Facts = {"gatedMLP": True}
+_GATED: expert_families.Facts = {"gatedMLP": True}
 _WINDOW_IF_USED = _if_set("use_sliding_window", _window_behind)
 
 FAMILIES: Mapping[str, ModelFamily] = {
@@ -180,10 +171,10 @@ FAMILIES: Mapping[str, ModelFamily] = {
         (_window_everywhere, _mixtral_experts),
         aliases={"num_local_experts": ("num_experts",)},
     ),
-    "qwen2": ModelFamily(("Qwen2ForCausalLM",), _QWEN_DEFAULTS, _GATED | {"qkvBias": True}, (_WINDOW_IF_USED,)),
+    "qwen2": ModelFamily(("Qwen2ForCausalLM",), _QWEN_LACKS, _GATED | {"qkvBias": True}, (_WINDOW_IF_USED,)),
     "qwen2_moe": ModelFamily(
         ("Qwen2MoeForCausalLM",),
-        _QWEN_DEFAULTS
+        _QWEN_LACKS
         | {
             "num_key_value_heads": 16,
             "qkv_bias": True,
@@ -198,7 +189,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
     ),
     "qwen3": ModelFamily(
         ("Qwen3ForCausalLM",),
-        _QWEN_DEFAULTS | {"head_dim": 128},
+        _QWEN_LACKS | {"head_dim": 128},
         _GATED | {"qkNorm": "PerHead"},
         (_ATTN_BIAS, _WINDOW_IF_USED),
     ),
@@ -237,7 +228,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
         ("DeepseekV2ForCausalLM",),
         {"topk_method": "greedy", "first_k_dense_replace": 0},
         _GATED,
-        (latent_attention, deepseek_experts),
+        (expert_families.latent_attention, expert_families.deepseek_experts),
         required=_DEEPSEEK_V3.required,
     ),
     "deepseek_v3": _DEEPSEEK_V3,
@@ -255,15 +246,15 @@ FAMILIES: Mapping[str, ModelFamily] = {
         _GATED,
         (
             *(_flags(qkvBias="attention_bias"), _if_set("use_qk_norm", lambda _: {"qkNorm": "PerHead"})),
-            *(deepseek_experts, multi_token_prediction),
+            *(expert_families.deepseek_experts, expert_families.multi_token_prediction),
         ),
     ),
-    "minimax_m2": ModelFamily(("MiniMaxM2ForCausalLM",), {"vocab_size": 200064}, _GATED, (minimax_m2,)),
+    "minimax_m2": ModelFamily(("MiniMaxM2ForCausalLM",), {"vocab_size": 200064}, _GATED, (expert_families.minimax_m2,)),
     "nemotron_h": ModelFamily(
         ("NemotronHForCausalLM",),
         {"vocab_size": 131072, "conv_kernel": 4, "n_groups": 8},
         {},
-        (nemotron_h,),
+        (expert_families.nemotron_h,),
         required=(
             *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "mamba_num_heads"),
             *("mamba_head_dim", "ssm_state_size"),
@@ -274,7 +265,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
         ("GptOssForCausalLM",),
         {"vocab_size": 201088, "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "attention_bias": True},
         _GATED,
-        (_ATTN_BIAS, _periodic_window(2), gpt_oss),
+        (_ATTN_BIAS, _periodic_window(2), expert_families.gpt_oss),
         aliases={"num_experts_per_tok": ("experts_per_token",)},
     ),
     "llama4_text": ModelFamily(
@@ -291,7 +282,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
             "attention_chunk_size": 8192,
         },
         _GATED,
-        (_ATTN_BIAS, llama4),
+        (_ATTN_BIAS, expert_families.llama4),
     ),
     "phi3": ModelFamily(("Phi3ForCausalLM",), {"vocab_size": 32064}, _GATED, (_window_everywhere,)),
     "olmo2": ModelFamily(("Olmo2ForCausalLM",), {"vocab_size": 50304}, _GATED | {"qkNorm": "Full"}, (_ATTN_BIAS,)),

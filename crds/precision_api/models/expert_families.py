@@ -98,10 +98,8 @@ PATTERN = {"M": "Mamba-2", "*": "attention", "-": "MLP", "E": "experts"}
 
 def nemotron_h(config: Config) -> Facts:
     """Layers of one block and one norm each; squared ReLU without a gate; the experts' correction bias is a buffer."""
-    text, layers = (
-        _pattern(config, "hybrid_override_pattern", "layers_block_type"),
-        config.integer("num_hidden_layers"),
-    )
+    text = _pattern(config, "hybrid_override_pattern", "layers_block_type")
+    layers = config.integer("num_hidden_layers")
     if not isinstance(text, str) or not text or set(text) - set(PATTERN):
         raise ValueError(
             f"config.json: hybrid_override_pattern must be letters of {''.join(PATTERN)}, not {shown(text)}"

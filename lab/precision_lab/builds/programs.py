@@ -129,7 +129,5 @@ def modules_for(names: tuple[str, ...]) -> tuple[Module, ...]:
     program_names = [name for module in _EVERY for name in module.program_names]
     unknown = set(names) - set(program_names)
     if unknown:
-        raise ValueError(
-            f"The lab builds no program {', '.join(sorted(unknown))}: it knows {', '.join(program_names)}."
-        )
+        raise ValueError(f"The lab builds no {', '.join(sorted(unknown))}: it knows {', '.join(program_names)}.")
     return tuple(module for module in _EVERY if set(names) & set(module.program_names))

@@ -71,12 +71,8 @@ def claimant(node: NodeManifest) -> list[NodeManifest]:
     container["resources"] = {"claims": [{"name": "port"}]}
     spec["resourceClaims"] = [{"name": "port", "resourceClaimName": pod_name}]
     wanted = {"name": "port", "exactly": {"deviceClassName": "rdma", "allocationMode": "ExactCount", "count": 1}}
-    claim = {
-        "apiVersion": API,
-        "kind": "ResourceClaim",
-        "metadata": dict(meta),
-        "spec": {"devices": {"requests": [wanted]}},
-    }
+    asked = {"devices": {"requests": [wanted]}}
+    claim = {"apiVersion": API, "kind": "ResourceClaim", "metadata": dict(meta), "spec": asked}
     return [claim, pod]
 
 
@@ -123,19 +119,14 @@ def _gpu(node: NodeManifest, hardware: Hardware, number: int, **more: Any) -> De
 
 
 def _slice(
-    node: NodeManifest,
-    suffix: str,
-    devices: list[Device] | None,
-    driver: str = GPU_DRIVER,
-    slices: int = 1,
-    **more: Any,
+    node: NodeManifest, end: str, devices: list[Device] | None, driver: str = GPU_DRIVER, slices: int = 1, **more: Any
 ) -> NodeManifest:
     """It belongs to its node, and goes with it."""
     meta = node["metadata"]
     return {
         "apiVersion": API,
         "kind": "ResourceSlice",
-        "metadata": {"name": f"{meta['name']}-{driver}-{suffix}", "ownerReferences": [_owner(node)]},
+        "metadata": {"name": f"{meta['name']}-{driver}-{end}", "ownerReferences": [_owner(node)]},
         "spec": {
             "driver": driver,
             "nodeName": meta["name"],

@@ -56,12 +56,12 @@ def _patch(pod: Patch, status: Patch) -> Patch:
     return {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
 
 
-def _status(phase: str, start: str, conditions: list[Patch], containers: list[Patch]) -> Patch:
+def _status(phase: str, start: str, states: list[Patch], containers: list[Patch]) -> Patch:
     return {
         "phase": phase,
         "startTime": start,
         "hostIP": "127.0.0.1",
-        "conditions": conditions,
+        "conditions": states,
         "containerStatuses": containers,
     }
 

@@ -284,9 +284,7 @@ def _import(node: Node, archives: Sequence[Path]) -> None:
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=IMPORT_SECONDS)
         except subprocess.TimeoutExpired as late:
-            raise ProcessError(
-                f"importing {archive.name} on {node.name} took longer than {late.timeout:.0f} s"
-            ) from None
+            raise ProcessError(f"importing {archive.name} on {node.name} took over {late.timeout:.0f} s") from None
         if done.returncode != 0:
             raise ProcessError(f"importing {archive.name} on {node.name}: {done.stderr.strip()[-1000:]}")
 

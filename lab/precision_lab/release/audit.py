@@ -99,9 +99,7 @@ def verdict(findings: Sequence[Finding]) -> tuple[int, str]:
     """Exit code, and the sentence that goes with it: a vulnerability first, then what was not checked."""
     of = {state: [finding.what for finding in findings if finding.state == state] for state in EXITS}
     if of["vulnerable"]:
-        return EXITS[
-            "vulnerable"
-        ], f"audit: known vulnerabilities in {', '.join(of['vulnerable'])}. Upgrade, make lock."
+        return EXITS["vulnerable"], f"audit: known vulnerabilities in {', '.join(of['vulnerable'])}. Upgrade, make lock"
     if of["not checked"] or not findings:
         return EXITS["not checked"], (
             f"audit: NOT CHECKED: {', '.join(of['not checked']) or 'nothing was looked at'}. The vulnerability "

@@ -50,10 +50,8 @@ class Base:
         """Of the Dockerfile: the image by its digest, and the digest for the label."""
         head, _, last = self.image.partition("@")[0].rpartition("/")
         bare = f"{head}/{last.partition(':')[0]}" if head else last.partition(":")[0]
-        return [
-            f"--build-arg={self.argument}_IMAGE={bare}@{self.digest}",
-            f"--build-arg={self.argument}_DIGEST={self.digest}",
-        ]
+        option = f"--build-arg={self.argument}"
+        return [f"{option}_IMAGE={bare}@{self.digest}", f"{option}_DIGEST={self.digest}"]
 
 
 def base_images(options: Mapping[str, str], dockerfile: str) -> dict[str, str]:

@@ -152,9 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     named, dist = (asked.registry, asked.url.rstrip("/")), REPOSITORY / "dist"
     try:
         if any(named) and not (REGISTRY.fullmatch(asked.registry) and asked.url.startswith("https://")):
-            raise ImageError(
-                "A release needs REGISTRY=HOST/PATH, which is no example, and URL=https://HOST/OWNER/NAME."
-            )
+            raise ImageError("A release needs REGISTRY=HOST/PATH, which is no example, and URL=https://HOST/OWNER/NAME")
         with tempfile.TemporaryDirectory(prefix="precision-release-") as scratch:
             tree, out = Path(scratch, "tree"), Path(scratch, "dist")
             out.mkdir()

@@ -110,11 +110,8 @@ async def _names(cluster: Any, kind: str, options: Mapping[str, str]) -> Sequenc
     namespace = options.get("-n") or options.get("--namespace") or cluster.namespace
     if kind in ("pool", "driver", "run"):
         return await _in_reports(cluster, namespace, kind, options.get("--profile"))
-    path = {
-        "profile": paths.profiles(namespace),
-        "node": paths.NODES,
-        "namespace": paths.collection("v1", "namespaces"),
-    }[kind]
+    namespaces = paths.collection("v1", "namespaces")
+    path = {"profile": paths.profiles(namespace), "node": paths.NODES, "namespace": namespaces}[kind]
     names: Sequence[str] = await cluster.list_views(path, lambda raw: str(raw["metadata"]["name"]))
     return names
 

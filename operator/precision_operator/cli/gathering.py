@@ -174,9 +174,7 @@ class _Lists:
             if kind == "slices" and error.status == 404:  # before Kubernetes 1.34
                 return
             if kind == "slices" and error.status == 403:
-                self.notes.append(
-                    "GPUs that come by resource claim are not seen, since you may not list resourceslices"
-                )
+                self.notes.append("GPUs by resource claim are not seen, since you may not list resourceslices")
                 return
             if error.status != 403 or not self.everywhere or kind == "nodes":
                 raise

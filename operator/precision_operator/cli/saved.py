@@ -25,9 +25,7 @@ def saved_profile(path: str) -> Document:
     if profile.get("apiVersion") != API_VERSION:
         raise ValueError(f"{path}: apiVersion is {profile.get('apiVersion')!r}; this version reads {API_VERSION}")
     if not profile.get("spec"):
-        raise ValueError(
-            f"{path}: the {PROFILE_KIND} has no spec; add one, for example workload: {{preset: llama3-8b}}"
-        )
+        raise ValueError(f"{path}: the {PROFILE_KIND} has no spec; add one, such as workload: {{preset: llama3-8b}}")
     if not _meta(profile).get("name"):
         raise ValueError(f"{path}: the {PROFILE_KIND} has no metadata.name; add one")
     return profile

@@ -275,15 +275,9 @@ class Cluster(ABC):
         return await self._bytes("GET", path, query, limit=limit_bytes)
 
     async def _json(
-        self,
-        method: str,
-        path: str,
-        query: Query,
-        body: object = None,
-        content_type: str = "application/json",
-        **at: int,
+        self, method: str, path: str, query: Query, body: object = None, kind: str = "application/json", **at: int
     ) -> Json:
-        data = await self._bytes(method, path, query, body, content_type, **at)
+        data = await self._bytes(method, path, query, body, kind, **at)
         try:
             document = from_json(data)
         except ValueError as error:

@@ -39,24 +39,9 @@ _own = partial(Grant, "operator", "own")
 GRANTS: tuple[Grant, ...] = (
     _cluster("", ("nodes",), _READ, "which nodes there are, and what GPUs they have"),
     _cluster("", ("pods",), ("list",), "who holds a node's GPUs just now, and who waits for them"),
-    _cluster(
-        "scheduling.k8s.io",
-        ("priorityclasses",),
-        ("get",),
-        "whether the agents' PriorityClass is there before a Job names it",
-    ),
-    _cluster(
-        "resource.k8s.io",
-        ("resourceslices",),
-        ("list", "watch"),
-        "which GPUs a node has, where they are handed out by resource claims",
-    ),
-    _cluster(
-        "resource.k8s.io",
-        ("resourceclaims", "deviceclasses"),
-        ("get",),
-        "which GPUs pods hold by claim; whether the agents' DeviceClass is there before a Job needs it",
-    ),
+    _cluster("scheduling.k8s.io", ("priorityclasses",), ("get",), "whether the agents' PriorityClass is there"),
+    _cluster("resource.k8s.io", ("resourceslices",), ("list", "watch"), "which GPUs a node has, by claims"),
+    _cluster("resource.k8s.io", ("resourceclaims", "deviceclasses"), ("get",), "which GPUs pods hold; the DeviceClass"),
     _watched(GROUP, (PROFILE_PLURAL,), _READ, "what to measure"),
     _watched(GROUP, (f"{PROFILE_PLURAL}/status",), ("patch",), "what has come of it"),
     _watched(GROUP, (REPORT_PLURAL,), (*_READ, "create", "delete", "patch"), "one report for each node"),
@@ -64,29 +49,17 @@ GRANTS: tuple[Grant, ...] = (
     _watched(GROUP, (PLAN_PLURAL,), _READ, "which jobs to plan"),
     _watched(GROUP, (f"{PLAN_PLURAL}/status",), ("patch",), "the plan"),
     _watched("batch", ("jobs",), (*_READ, "create", "delete"), "one Job for each attempt"),
-    _watched(
-        "resource.k8s.io",
-        ("resourceclaimtemplates",),
-        ("get", "create"),
-        "the claim for an agent's GPUs, where they are handed out by claims",
-    ),
+    _watched("resource.k8s.io", ("resourceclaimtemplates",), ("get", "create"), "the claim for an agent's GPUs"),
     _watched("", ("pods",), _READ, "how an agent ended: its termination message"),
     _watched("", ("pods/log",), ("get",), "the full result; the end of a failed agent's log"),
-    _watched(
-        "",
-        ("configmaps",),
-        ("get", "create", "patch"),
-        "the full result of a node; a Hugging Face config that a profile names",
-    ),
+    _watched("", ("configmaps",), ("get", "create", "patch"), "full results of nodes; a profile's Hugging Face config"),
     _watched("kueue.x-k8s.io", ("localqueues",), ("get",), "whether the queue is there that a profile names"),
     _watched("", ("events",), ("create", "patch", "list"), "what people should notice"),
     _own("coordination.k8s.io", ("leases",), ("get", "create", "update"), "which replica leads"),
     _own("", ("configmaps",), ("get",), "whether an admin has stopped all agents", OWN_STOP),
     _own("apps", ("deployments",), _READ, _UNINSTALL, OWN_DEPLOYMENT),
     Grant("exporter", "own", "apps", ("deployments",), _READ, _UNINSTALL, OWN_DEPLOYMENT),
-    Grant(
-        "exporter", "namespace", GROUP, (PROFILE_PLURAL, REPORT_PLURAL, PLAN_PLURAL), _READ, "the figures that it shows"
-    ),
+    Grant("exporter", "namespace", GROUP, (PROFILE_PLURAL, REPORT_PLURAL, PLAN_PLURAL), _READ, "what it shows"),
 )
 
 

@@ -52,55 +52,32 @@ def _expressions(text: str) -> tuple[str, ...]:
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line, read."""
     parser = argparse.ArgumentParser("python -m precision_operator.exporter", description=__doc__)
-    parser.add_argument("--watch-namespaces", type=namespaces, required=True, metavar="A,B", help="Namespaces to show.")
-    parser.add_argument("--port", type=int, default=9464, help="Port to serve on; 0: any. Default: %(default)s.")
-    parser.add_argument("--probe-port", type=int, default=0, help="Port of /healthz and /readyz alone. Default: any.")
-    parser.add_argument("--host", default="127.0.0.1", help="Address to serve on; empty: any. Default: %(default)s.")
-    parser.add_argument("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
-    parser.add_argument(
-        "--deployment", default="", help="Our own: once it is deleted, no request follows. Default: none is watched."
+    add = parser.add_argument
+    add("--watch-namespaces", type=namespaces, required=True, metavar="A,B", help="Namespaces to show.")
+    add("--port", type=int, default=9464, help="Port to serve on; 0: any. Default: %(default)s.")
+    add("--probe-port", type=int, default=0, help="Port of /healthz and /readyz alone. Default: any.")
+    add("--host", default="127.0.0.1", help="Address to serve on; empty: any. Default: %(default)s.")
+    add("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
+    add("--deployment", default="", help="Our own: once it is deleted, no request follows. Default: none is watched.")
+    lists = "About how often everything is listed again, besides the watches. Default: %(default)s."
+    add("--resync-seconds", type=float, default=LIST_SECONDS, help=lists)
+    levels = (
+        "pool: pools, profiles and plans only; node: also what each node's newest result says; detail: also memory, "
+        "GEMM speedups and the like of each node. Default: %(default)s."
     )
-    parser.add_argument(
-        "--resync-seconds",
-        type=float,
-        default=LIST_SECONDS,
-        help="About how often everything is listed again, besides the watches. Default: %(default)s.",
+    add("--metrics-level", choices=LEVELS, default="node", help=levels)
+    shards = (
+        "Node series are served by /metrics/shard/0 to N-1; scrape each (none at level pool). Default: %(default)s."
     )
-    parser.add_argument(
-        "--metrics-level",
-        choices=LEVELS,
-        default="node",
-        help="pool: pools, profiles and plans only; node: also what each node's newest result says; detail: also "
-        "memory, GEMM speedups and the like of each node. Default: %(default)s.",
+    add("--shards", type=partial(_number, least=1, most=MOST_SHARDS), default=1, metavar="N", help=shards)
+    samples = (
+        "Nodes of each pool whose full results are read (right to get ConfigMaps) for GEMM seconds. Default: none."
     )
-    parser.add_argument(
-        "--shards",
-        type=partial(_number, least=1, most=MOST_SHARDS),
-        default=1,
-        metavar="N",
-        help="Node series are served by /metrics/shard/0 to N-1, each of which must be scraped (none at level pool). "
-        "Default: %(default)s.",
-    )
-    parser.add_argument(
-        "--gemm-samples",
-        type=partial(_number, least=0, most=MOST_SAMPLES),
-        default=0,
-        metavar="N",
-        help="Nodes of each pool whose full results are read for precision_pool_gemm_seconds; needs the right to get "
-        "ConfigMaps. Default: none.",
-    )
+    add("--gemm-samples", type=partial(_number, least=0, most=MOST_SAMPLES), default=0, metavar="N", help=samples)
     names = parser.add_mutually_exclusive_group()
-    names.add_argument(
-        "--metric-allowlist",
-        type=_expressions,
-        default=(),
-        metavar="A,B",
-        help="Show these metrics alone, by name or regular expression (of the whole name). Not for the exporter's own "
-        "metrics. Default: all that the level shows.",
-    )
-    names.add_argument(
-        "--metric-denylist", type=_expressions, default=(), metavar="A,B", help="Show all metrics but these."
-    )
+    shown = "These metrics alone, by name or regular expression (of the whole name), and the exporter's own."
+    names.add_argument("--metric-allowlist", type=_expressions, default=(), metavar="A,B", help=shown)
+    names.add_argument("--metric-denylist", type=_expressions, default=(), metavar="A,B", help="All metrics but these.")
     return parser.parse_args(argv)
 
 

@@ -237,14 +237,11 @@ def _group(members: Sequence[Entry], before: ChunkGroup | None) -> ChunkGroup:
 
 
 def _shard(
-    index: int,
-    groups: Mapping[tuple[int, int], ChunkGroup],
-    rendered: Mapping[tuple[str, ...], Rendered],
-    body: Body | None,
+    index: int, groups: Mapping[tuple[int, int], ChunkGroup], done: Mapping[tuple[str, ...], Rendered], old: Body | None
 ) -> Shard:
     mine = [group for (shard, _), group in groups.items() if shard == index]
-    standings = [standing for pool in rendered.values() if (standing := pool.standings.get(index)) is not None]
-    columns_before = body.shards[index].columns if body is not None else (None,) * len(_HEADS)
+    standings = [standing for pool in done.values() if (standing := pool.standings.get(index)) is not None]
+    columns_before = old.shards[index].columns if old is not None else (None,) * len(_HEADS)
     parts = (
         *(tuple(group.pieces[number] for group in mine) for number in range(len(table.NODE_FAMILIES))),
         *(tuple(part.pieces[number] for part in standings) for number in range(len(table.STANDING_FAMILIES))),

@@ -5,14 +5,8 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import get_args
 
-from prometheus_client import (
-    CollectorRegistry,
-    Gauge,
-    ProcessCollector,
-    Summary,
-    disable_created_metrics,
-    generate_latest,
-)
+import prometheus_client
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, Summary
 
 from precision_api.facts.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.cluster.watch_loop import WatchState, WatchTarget
@@ -29,14 +23,13 @@ class OwnMetrics:
     """One registry of its own: the default one is the process's, and tests run several exporters in one process."""
 
     def __init__(self, process: bool = True) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
         if process:
             ProcessCollector(registry=registry)
         gauge = partial(Gauge, registry=registry)
-        gauge("precision_exporter_build_info", "Always 1; the exporter's version.", ["version"]).labels(
-            own_version()
-        ).set(1)
+        build = gauge("precision_exporter_build_info", "Always 1; the exporter's version.", ["version"])
+        build.labels(own_version()).set(1)
         self.render = Summary(
             "precision_exporter_render_seconds", "Time to put the bodies together after a change.", registry=registry
         )
@@ -109,7 +102,7 @@ class OwnMetrics:
 
     def text(self) -> bytes:
         """These metrics in the text format."""
-        return generate_latest(self._registry)
+        return prometheus_client.generate_latest(self._registry)
 
 
 def own_version() -> str:

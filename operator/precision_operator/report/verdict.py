@@ -43,8 +43,8 @@ def _of_pool(pool: PoolFigures) -> Iterator[Notice]:
         if risk := risk_of(row.recipe, row.layers_bf16):
             barred = " (nobody listed it, so nothing here recommends it)" if row.barred else ""
             yield Notice("warning", f"Risk of {row.recipe}{barred}: {risk}.")
-        if row.loss in LOSS_WORDS:
-            diverged = f"{row.title} {LOSS_WORDS[row.loss]} in the loss runs"
+        if row.loss in LOSSES:
+            diverged = f"{row.title} {LOSSES[row.loss]} in the loss runs"
             yield Notice("warning", f"On {pool.name} {diverged}: do not train with it as it is.")
         if row.reason:
             yield Notice("note", f"{row.title} has no figure on {pool.name}: {row.reason}.")
@@ -86,11 +86,7 @@ def _most_efficient(pool: PoolFigures, best: PoolRow, efficient: PoolRow) -> str
     return f"{who} the most energy-efficient{of}: {joules} tokens per joule{against}."
 
 
-LOSS_WORDS: Mapping[str, str] = {
-    "diverged": "diverged",
-    "diverging": "rose at the end",
-    "not_learning": "learnt nothing",
-}
+LOSSES: Mapping[str, str] = {"diverged": "diverged", "diverging": "rose at the end", "not_learning": "learnt nothing"}
 
 
 def _of_recipes(facts: Given) -> Iterator[Notice]:

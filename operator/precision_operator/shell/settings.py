@@ -1,7 +1,7 @@
 """The operator's settings on its command line: read by the operator itself, and by who looks at its Deployment."""
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NoReturn, TypeVar
@@ -35,86 +35,35 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add("--allowed-images", type=parts, default=(), metavar="P,P", help="Prefixes of the agent images to allow.")
     add("--priority-class", default=DEFAULT_PRIORITY_CLASS, help="PriorityClass of the agents: %(default)s.")
     add("--agent-service-account", default="precision-profiler-agent", help="Of the agents: %(default)s.")
-    add(
-        "--agent-defaults",
-        type=partial(_document, AgentDefaults, option="agent-defaults"),
-        default=AgentDefaults(),
-        metavar="JSON",
-        help="What agents get where their profile says nothing, and labels, scheduler and user of their pods.",
-    )
-    add(
-        "--fleet-limits",
-        type=partial(_document, FleetLimits, option="fleet-limits"),
-        default=FleetLimits(),
-        metavar="JSON",
-        help="Most agents and watts of all namespaces together, by pool and by topology key too. Default: no limit.",
-    )
+    defaults = "What agents get where their profile says nothing, and labels, scheduler and user of their pods."
+    add("--agent-defaults", type=partial(_document, AgentDefaults, "agent-defaults"), metavar="JSON", help=defaults)
+    limits = "Most agents and watts of all namespaces together, by pool and by topology key too. Default: no limit."
+    add("--fleet-limits", type=partial(_document, FleetLimits, "fleet-limits"), metavar="JSON", help=limits)
     add("--profiles-per-namespace", type=int, metavar="N", help="Most profiles served of a namespace. Default: all.")
-    add(
-        "--plans-across-namespaces",
-        type=parts,
-        default=(),
-        metavar="A,B",
-        help="Namespaces whose capacity plans may read reports of other watched namespaces. Default: none.",
-    )
+    across = "Namespaces whose capacity plans may read reports of other watched namespaces. Default: none."
+    add("--plans-across-namespaces", dest="plans_across", type=parts, metavar="A,B", help=across)
     add("--stop", default="Run", help="Run, Hold (no agent starts) or End (running agents are ended too): %(default)s.")
     add("--stop-message", default="", metavar="TEXT", help="Why: shown in the status of every profile.")
-    add(
-        "--startup-taints",
-        type=parts,
-        default=(),
-        metavar="K,K",
-        help="Keys of taints of nodes that are not in service yet; KEY/ means all keys below it.",
-    )
-    add(
-        "--resource-claims",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="Ask for GPUs by resource claim (DRA) on nodes that offer them so: %(default)s.",
-    )
+    taints = "Keys of taints of nodes that are not in service yet; KEY/ means all keys below it."
+    add("--startup-taints", type=parts, metavar="K,K", help=taints)
+    claims = "Ask for GPUs by resource claim (DRA) on nodes that offer them so: %(default)s."
+    add("--resource-claims", action=argparse.BooleanOptionalAction, default=True, help=claims)
     add("--device-class", default="gpu.nvidia.com", help="DeviceClass of the agents' claims: %(default)s.")
-    add("--nvlink-domain-labels", type=parts, default=(), metavar="L,L", help="More labels that name NVLink domains.")
+    add("--nvlink-domain-labels", dest="domain_labels", type=parts, metavar="L,L", help="More of NVLink domains.")
     add("--show-other-namespaces", action="store_true", help="Name pods and profiles of other namespaces in statuses.")
-    add(
-        "--node-condition",
-        type=partial(_document, NodeGate, option="node-condition"),
-        default=NodeGate(),
-        metavar="JSON",
-        help="Profiles whose verdicts are written to Nodes, and the policy that guards that. Default: none.",
-    )
+    gate = "Profiles whose verdicts are written to Nodes, and the policy that guards that. Default: none."
+    add("--node-condition", dest="node_gate", type=partial(_document, NodeGate, "node-condition"), help=gate)
     add("--accept-simulated", action="store_true", help="For laboratories: verdicts may rest on simulated figures.")
-    add("--disruption-backoff-seconds", type=float, default=30.0, help="How long a node rests after a disruption.")
-    add(
-        "--unresponsive-grace-seconds",
-        type=float,
-        default=60.0,
-        help="How long an agent's pod may outlive its end before its kubelet is taken for gone.",
-    )
+    add("--disruption-backoff-seconds", dest="disruption_backoff", type=_seconds, help="How long a node rests.")
+    outlives = "How long an agent's pod may outlive its end before its kubelet is taken for gone."
+    add("--unresponsive-grace-seconds", dest="unresponsive_grace", type=_seconds, metavar="S", help=outlives)
 
 
 def configured_by(options: argparse.Namespace) -> Configured:
     """What a command line with those options says."""
-    settings = Settings(
-        agent_image=options.agent_image,
-        allowed_images=options.allowed_images,
-        priority_class=options.priority_class,
-        agent_service_account=options.agent_service_account,
-        agent_defaults=options.agent_defaults,
-        fleet_limits=options.fleet_limits,
-        profiles_per_namespace=options.profiles_per_namespace,
-        plans_across=options.plans_across_namespaces,
-        stop=stop_of(options.stop, options.stop_message, "the chart's value agent.stop"),
-        startup_taints=options.startup_taints,
-        resource_claims=options.resource_claims,
-        device_class=options.device_class,
-        domain_labels=options.nvlink_domain_labels,
-        disruption_backoff=timedelta(seconds=options.disruption_backoff_seconds),
-        unresponsive_grace=timedelta(seconds=options.unresponsive_grace_seconds),
-        accept_simulated=options.accept_simulated,
-        node_gate=options.node_condition,
-        started=format_time(datetime.now(UTC)),
-        show_other_namespaces=options.show_other_namespaces,
-    )
+    told = {field.name: value for field in fields(Settings) if (value := vars(options).get(field.name)) is not None}
+    told["stop"] = stop_of(options.stop, options.stop_message, "the chart's value agent.stop")
+    settings = Settings(**told, started=format_time(datetime.now(UTC)))
     return Configured(settings, options.watch_namespaces)
 
 
@@ -137,7 +86,11 @@ class _SettingsParser(argparse.ArgumentParser):
         raise ValueError(message)
 
 
-def _document(of: type[Told], text: str, option: str) -> Told:
+def _seconds(text: str) -> timedelta:
+    return timedelta(seconds=float(text))
+
+
+def _document(of: type[Told], option: str, text: str) -> Told:
     try:
         return of.model_validate_json(text)
     except ValidationError as error:

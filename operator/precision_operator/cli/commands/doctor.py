@@ -1,7 +1,5 @@
 """`kubectl precision doctor`: whether the installation works, check by check, and what to do next."""
 
-from dataclasses import asdict, fields
-
 import typer
 
 from precision_operator.cli.connection_options import ask_cluster
@@ -10,10 +8,8 @@ from precision_operator.cli.output import OutputFormat, printed
 from precision_operator.cli.terminal import WRONG, say
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import Raw
-from precision_operator.core.status.doctor import Check, Facts, checks, next_command, text
+from precision_operator.core.status.doctor import KEYS, Facts, checked, text
 from precision_operator.shell.observing.installation import looked_at
-
-KEYS = tuple(field.name for field in fields(Check))
 
 
 @asks_cluster
@@ -22,16 +18,12 @@ def doctor(output: FormOf = OutputFormat.TABLE, namespace: Namespace = None, *, 
 
     async def ask(cluster: Cluster) -> Facts:
         async def scrape(pod: Raw, port: int) -> str:
-            meta = pod["metadata"]
-            path = f"{paths.item(paths.pods(meta['namespace']), meta['name'])}:{port}/proxy/scraped"
-            return await cluster.get_text(path)
+            path = paths.item(paths.pods(pod["metadata"]["namespace"]), pod["metadata"]["name"])
+            return await cluster.get_text(f"{path}:{port}/proxy/scraped")
 
         return await looked_at(cluster, scrape, namespace)
 
-    facts = ask_cluster(reach, ask)
-    made = checks(facts)
-    rows = [asdict(check) for check in made]
-    document = {"checks": rows, "next": next_command(facts, made)}
-    say(printed(document, output, lambda wide: text(facts, made), rows, KEYS))
-    if any(row.fix for row in made):
+    made = checked(ask_cluster(reach, ask))
+    say(printed(made, output, lambda wide: text(made), made["checks"], KEYS))
+    if any(row["fix"] for row in made["checks"]):
         raise typer.Exit(WRONG.number)

@@ -14,7 +14,7 @@ from precision_api.kinds.profile import ProfileSpec
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
 from precision_operator.cli.connection_options import ask_cluster
-from precision_operator.cli.gathering import ProfileInFile, Seen, planned
+from precision_operator.cli.gathering import ProfileInFile, Seen, Texts, planned
 from precision_operator.cli.options import FormOf, Namespace, Reach, asks_cluster, seconds_of
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
@@ -129,9 +129,7 @@ def _offline(
     )
 
 
-def _online(
-    profile: ProfileView, texts: Mapping[tuple[str, str], dict[str, str]], reach: Reach
-) -> tuple[Observed, Plan, str]:
+def _online(profile: ProfileView, texts: Texts, reach: Reach) -> tuple[Observed, Plan, str]:
     """The world with the profile in it, the plan for it, and the profile's key there."""
 
     async def ask(cluster: Cluster) -> tuple[Seen, str]:

@@ -31,9 +31,7 @@ def fleet(
     measured = ask_cluster(reach, lambda cluster: fleet_of_cluster(cluster, [place(cluster.namespace)]))
     note(*measured.notes)
     if not measured.pools:
-        end(
-            NO_ANSWER, "there is no report with a result: run a PrecisionProfile first, or look elsewhere with -n or -A"
-        )
+        end(NO_ANSWER, "there is no report with a result: run a PrecisionProfile first, or look elsewhere with -n, -A")
     table = rows(measured)
     if not table and output in (OutputFormat.TABLE, OutputFormat.WIDE, OutputFormat.CSV):
         end(NO_ANSWER, "no report has a training rate: see what failed with kubectl precision nodes, and measure again")

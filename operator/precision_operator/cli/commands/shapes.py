@@ -40,9 +40,7 @@ def shapes(
     micro_batch_size: Annotated[int | None, typer.Option(help="Sequences in one micro batch.")] = None,
     sequence_length: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
     tensor_parallel: Annotated[int | None, typer.Option(help="GPUs that share each layer's matrices.")] = None,
-    expert_parallel: Annotated[
-        int | None, typer.Option(help="GPUs that the experts of a layer are spread over.")
-    ] = None,
+    expert_parallel: Annotated[int | None, typer.Option(help="GPUs that a layer's experts are spread over.")] = None,
     output: FormOf = OutputFormat.TABLE,
 ) -> None:
     """Print the GEMMs of one training step, parameters and training FLOPs per token of a workload."""

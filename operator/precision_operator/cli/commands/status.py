@@ -203,11 +203,8 @@ def _pool(pool: PoolStatus) -> str:
     recipe: Recipe = pool.best_recipe or "bf16"
     best, title = (recipe_text(recipe, speedup, pool.last_layers_bf16) for speedup in (number(pool.speedup), None))
     safe = "" if risk_of(recipe, pool.last_layers_bf16) else ", no known risk"
-    figures = (
-        (pool.teraflops_per_gpu, "TFLOP/s per GPU"),
-        (pool.tokens_per_second, "tokens/s a node (sum of its GPUs)"),
-    )
-    rate = "".join(f", {three_digits(float(text))} {unit}" for text, unit in figures if text)
+    rates = ((pool.teraflops_per_gpu, "TFLOP/s per GPU"), (pool.tokens_per_second, "tokens/s a node (sum of its GPUs)"))
+    rate = "".join(f", {three_digits(float(text))} {unit}" for text, unit in rates if text)
     joules = three_digits(float(pool.tokens_per_joule or 0))
     parts = (
         (f"{pool.name}: {number_of(pool.nodes, 'node')}", True),

@@ -179,9 +179,7 @@ async def _pods_of_release(cluster: Cluster, bundle: Bundle, place: str | None) 
             f"logs and metrics are left out: no pod of the operator was seen in {where}: name its -n"
         )
     elif not programs:
-        bundle.problems.append(
-            f"logs and metrics are of what calls itself the operator in {where}: no binding was read"
-        )
+        bundle.problems.append(f"logs and metrics are of what calls itself the operator in {where}: no binding is read")
     return owned
 
 
@@ -276,7 +274,5 @@ def node_facts(raw: Mapping[str, Any]) -> dict[str, Any]:
             "annotations": {key: text for key, text in (meta.get("annotations") or {}).items() if GROUP in key},
         },
         "spec": {"taints": spec.get("taints"), "unschedulable": spec.get("unschedulable")},
-        "status": {
-            key: status.get(key) for key in ("allocatable", "capacity", "conditions", "nodeInfo") if key in status
-        },
+        "status": {key: status[key] for key in ("allocatable", "capacity", "conditions", "nodeInfo") if key in status},
     }

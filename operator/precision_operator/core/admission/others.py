@@ -11,16 +11,8 @@ from datetime import datetime
 from precision_api.facts.names import grouped
 from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, Cap, FleetView, Unit
 from precision_operator.core.attempts.actions import Drop
+from precision_operator.core.observe import tenants
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
-from precision_operator.core.observe.tenants import (
-    ANOTHERS_PROFILE,
-    LONG,
-    held_nodes,
-    is_spent,
-    stuck_beyond_share,
-    turn_on,
-    waiting_jobs,
-)
 from precision_operator.core.reasons import Said
 
 LOST = "a deleted profile"
@@ -34,14 +26,14 @@ class Others:
         self, observed: Observed, live: Mapping[tuple[str, str], Agent], owners: Mapping[str, str], sharing: set[str]
     ) -> None:
         """`live` are all agents, `owners` their profiles in words."""
-        self._observed, held, caps = observed, held_nodes(observed), observed.settings.fleet_limits
+        self._observed, held, caps = observed, tenants.held_nodes(observed), observed.settings.fleet_limits
         self._owners = owners
         items: dict[str, JobView | PodView] = {pod.job_uid: pod for pod in observed.pods}
         items |= {job.uid: job for job in observed.jobs}
         holders = [(node, items[job]) for job, node in held.items()]
         self._nodes = grouped((node, (of.namespace, owners.get(of.profile_uid, LOST))) for node, of in holders)
         """Namespace and profile of the agents that hold a node, by its name."""
-        for job in stuck_beyond_share(held, sharing, observed):
+        for job in tenants.stuck_beyond_share(held, sharing, observed):
             del held[job]
         places = [(node, items[job]) for job, node in held.items()]
         uids = {str(raw["metadata"]["name"]): uid for uid, raw in observed.nodes.items()} if places else {}
@@ -52,7 +44,7 @@ class Others:
         waiting = (job for job in observed.jobs if job.uid in observed.own_jobs and job.live and not job.deleting)
         self._loose = {job.uid: job for job in waiting if job.uid not in held}
         """Jobs that hold nothing, and may get it yet."""
-        self._recent = {uid for uid, job in self._loose.items() if abs(observed.now - job.created) < LONG}
+        self._recent = {uid for uid, job in self._loose.items() if abs(observed.now - job.created) < tenants.LONG}
         self._facing: dict[str, FleetView] = {}
 
     def taken_by(self, namespace: str, node: str) -> str | None:
@@ -62,17 +54,17 @@ class Others:
             even = (self._loose[uid] for uid in uids if self._observed.own_jobs[uid] == node)
             holders = [*holders, *((job.namespace, self._owners.get(job.profile_uid, LOST)) for job in even)]
         owner = next((owner for of, owner in holders if of != namespace), None) if holders else None
-        return owner if owner is None or self._observed.settings.show_other_namespaces else ANOTHERS_PROFILE
+        return owner if owner is None or self._observed.settings.show_other_namespaces else tenants.ANOTHERS_PROFILE
 
     def _evens(self, namespace: str) -> set[str]:
         """The others' Jobs of the last ten minutes where neither namespace has time left: they hold what they are for.
 
         Else each would withdraw the other's before a pod is bound, for ever.
         """
-        if not is_spent(namespace, self._observed):
+        if not tenants.is_spent(namespace, self._observed):
             return set()
         others = ((uid, self._loose[uid].namespace) for uid in self._recent if uid in self._loose)
-        return {uid for uid, of in others if of != namespace and is_spent(of, self._observed)}
+        return {uid for uid, of in others if of != namespace and tenants.is_spent(of, self._observed)}
 
     def fleet_facing(self, namespace: str) -> FleetView | None:
         """The agents that count against the namespace's, where the operator's own limits are for them."""
@@ -107,8 +99,8 @@ def next_release(observed: Observed) -> datetime | None:
     """When the next Job without a bound pod stops counting against other namespaces; None: there is none."""
     if len({profile.namespace for profile in observed.profiles}) < 2:
         return None
-    vain, waiting = observed.vain, waiting_jobs(observed).values()
-    ends = [job.created + (turn_on(job.node_name, vain.get(job.namespace))[0] or LONG) for job in waiting]
+    vain, waiting = observed.vain, tenants.waiting_jobs(observed).values()
+    ends = [it.created + (tenants.turn_on(it.node_name, vain.get(it.namespace))[0] or tenants.LONG) for it in waiting]
     return min((at for at in ends if at > observed.now), default=None)
 
 

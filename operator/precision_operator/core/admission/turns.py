@@ -187,9 +187,7 @@ def _by_least_recent_attempt(draft: AcceptedPlan, observed: Observed) -> list[in
     return sorted(eligible, key=eligible.__getitem__)
 
 
-def _turn(
-    candidate: NodeState, draft: AcceptedPlan, observed: Observed
-) -> tuple[datetime, float, bool, bool, datetime]:
+def _turn(candidate: NodeState, draft: AcceptedPlan, seen: Observed) -> tuple[datetime, float, bool, bool, datetime]:
     """Sorts candidates: in vain last, before these seen busy; first asked for, unless refused; then those whose
     condition waits for the verdict; then by the last try."""
     due = candidate.current.due if candidate.current is not None else None
@@ -199,10 +197,10 @@ def _turn(
         tries = (candidate.report.started if candidate.report is not None else None, refused.at if refused else None)
         gave_back = candidate.report is not None and candidate.report.status is None  # its place, before it began
         never = _NEVER + timedelta(days=gave_back)
-        last = max((at for at in tries if at is not None and at <= observed.now), default=never)
-    vain = observed.vain.get(draft.profile.namespace)
+        last = max((at for at in tries if at is not None and at <= seen.now), default=never)
+    vain = seen.vain.get(draft.profile.namespace)
     in_vain = vain.last(candidate.facts.name) if vain is not None else None
-    seen_busy = observed.looked.get(candidate.facts.name, 0.0)
+    seen_busy = seen.looked.get(candidate.facts.name, 0.0)
     is_proved = draft.profile.spec.acceptance is not None and not waits_for_verdict(candidate.facts)
     return in_vain or _NEVER, seen_busy, not (due == "RerunNode" and refused is None), is_proved, last
 

@@ -40,13 +40,9 @@ REQUEST = "gpus"
 """Name of the pod's claim and of its only request."""
 
 
-def labels(profile_uid: str, node_uid: str) -> dict[str, str]:
+def labels(profile: str, node: str) -> dict[str, str]:
     """Labels of everything that belongs to one profile and node (UIDs: node names may outgrow a label)."""
-    return {
-        names.LABEL_MANAGED_BY: names.MANAGED_BY,
-        names.LABEL_PROFILE_UID: profile_uid,
-        names.LABEL_NODE_UID: node_uid,
-    }
+    return {names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_PROFILE_UID: profile, names.LABEL_NODE_UID: node}
 
 
 def report(namespace: str, profile: str, profile_uid: str, node: str, node_uid: str) -> dict[str, Any]:

@@ -14,17 +14,11 @@ from precision_operator.core.attempts.faults import Fault, fault_text
 from precision_operator.core.attempts.places import NO_IMAGE, end_of, is_failing_to_start, is_starting
 from precision_operator.core.attempts.refusal import RULES, hold_of, refusal_facts
 from precision_operator.core.attempts.retry import QUARANTINE_LOSSES, QUARANTINE_RUNS, next_try, spent
+from precision_operator.core.eligibility import triggers
 from precision_operator.core.eligibility.checks import decide, matches
 from precision_operator.core.eligibility.proved import run_to_prove
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.eligibility.schedule import last_tick, next_tick
-from precision_operator.core.eligibility.triggers import (
-    CurrentRun,
-    current_run,
-    not_due_yet,
-    run_inputs,
-    waits_for_gpus,
-)
 from precision_operator.core.observe.book import differing, same
 from precision_operator.core.observe.clock import duration, format_time, parse_time
 from precision_operator.core.observe.images import is_cold
@@ -59,7 +53,7 @@ class NodeState(Reasoned):
     facts: NodeFacts
     said: Said
     report: ReportView | None = None
-    current: CurrentRun | None = None
+    current: triggers.CurrentRun | None = None
     """The run that the node is in; None where the profile can't be measured."""
     since: datetime | None = None
     """When the agent that is there got its place; None where there is none."""
@@ -348,21 +342,16 @@ def _changed(old: _Found, objects: _Found) -> set[str]:
 
 
 def _judged(
-    facts: NodeFacts,
-    objects: _Found,
-    old: _Found | None,
-    before: NodeState | None,
-    observed: Observed,
-    faults: list[Fault],
+    facts: NodeFacts, objects: _Found, old: _Found | None, before: NodeState | None, seen: Observed, faults: list[Fault]
 ) -> tuple[NodeState, bool]:
     """The node's stand, PlanFailed where it can't be worked out; and whether time alone may change it."""
     report = objects.reports.get(facts.uid)
     if facts.unreadable is not None:
         return plan_failed(facts, facts.unreadable, report), False
-    is_same = old is not None and old.terms.spec is objects.terms.spec and old.terms.settings == observed.settings
+    is_same = old is not None and old.terms.spec is objects.terms.spec and old.terms.settings == seen.settings
     decision = before.decision if before is not None and is_same and before.facts is facts else None
     try:
-        made, attempt = _node_state(facts, objects, observed, decision), newest_attempt(report)
+        made, attempt = _node_state(facts, objects, seen, decision), newest_attempt(report)
     except Exception as error:
         faults.append(Fault("node", facts.name, error))
         return plan_failed(facts, error, report), True
@@ -427,7 +416,7 @@ def _node_state(facts: NodeFacts, objects: _Found, observed: Observed, decision:
     now, gate = None, tuple[str, ...]()
     if isinstance(asked, ResolvedProfile):
         proof = run_to_prove(asked.profile, facts, report, observed)
-        now = current_run(run_inputs(asked, facts, report, observed.now, proof))
+        now = triggers.current_run(triggers.run_inputs(asked, facts, report, observed.now, proof))
         gate = observed.settings.node_gate.taints_for(asked.profile.namespace, asked.profile.name)
     if job is not None and not recorded(job, report):
         cold = isinstance(asked, ResolvedProfile) and is_cold(facts, asked.image, asked.image_digest, report)
@@ -446,8 +435,8 @@ def _node_state(facts: NodeFacts, objects: _Found, observed: Observed, decision:
         why = asked.message if isinstance(asked, Said) else ""
         return NodeState(facts, said("ProfileNotAccepted", why=why), report)
     for code, held in (
-        ("NotDueYet", not_due_yet(asked.profile, now, observed.now)),
-        ("GPUsMissing", waits_for_gpus(facts, now, newest_attempt(report))),
+        ("NotDueYet", triggers.not_due_yet(asked.profile, now, observed.now)),
+        ("GPUsMissing", triggers.waits_for_gpus(facts, now, newest_attempt(report))),
         ("Quarantined", _quarantined(report, now, facts)),
     ):
         if held is not None:
@@ -512,7 +501,7 @@ def _ended(attempt: ReportAttempt, spec: ProfileSpec, report: ReportView | None,
     return said("Retrying", retry=attempt.failures, limit=retry.limit, **facts)
 
 
-def _quarantined(report: ReportView | None, now: CurrentRun, facts: NodeFacts) -> Facts | None:
+def _quarantined(report: ReportView | None, now: triggers.CurrentRun, facts: NodeFacts) -> Facts | None:
     """A node that failed run after run is left alone, until somebody asks for it or something on it has changed."""
     status = report.status if report is not None else None
     if status is None or status.quarantine is None:

@@ -38,9 +38,7 @@ class GatedProfile(Document):
     def admits(self, asked: Acceptance, judged: Sequence[Recipe], image_id: str) -> bool:
         """Whether a verdict by these terms, from an agent of this image, may reach a Node."""
         asks = dict(asked.must_detect_percent or ())
-        lax = any(
-            limit is not None and (asks.get(check) or math.inf) > limit for check, limit in self.most_detect_percent
-        )
+        lax = any(most is not None and (asks.get(check) or math.inf) > most for check, most in self.most_detect_percent)
         is_listed = not self.image_digests or any(image_id.endswith(digest) for digest in self.image_digests)
         is_same = asked.reference.sha256 == self.reference_sha256
         return is_same and {*self.recipes} <= {*judged} and is_listed and not lax

@@ -88,9 +88,7 @@ def ended(verdict: ReportAcceptance) -> datetime:
     return parse_time((verdict.runs.ended if verdict.runs is not None else "") or verdict.decided_at or "")
 
 
-def _condition(
-    facts: NodeFacts, ours: list[ReportAcceptance], lapsed: str, has_room: bool, now: datetime
-) -> Write | None:
+def _condition(facts: NodeFacts, ours: list[ReportAcceptance], lapsed: str, room: bool, now: datetime) -> Write | None:
     before, moved = facts.verdict, changed_subject(facts)
     is_open = before.status == "True" and not moved
     newest = max(ours, key=lambda it: (RANK.index(it.verdict), ended(it)), default=NOTHING)
@@ -114,7 +112,7 @@ def _condition(
             is_confirmed = first is not None and ended(newest) >= first + CONFIRM_AFTER
             if not is_confirmed and before.reason != "FailHeld":
                 return write("True", "FailUnconfirmed", said)
-            return write("False", "FailConfirmed", said) if has_room else write("True", "FailHeld", said)
+            return write("False", "FailConfirmed", said) if room else write("True", "FailHeld", said)
         case "Inconclusive" if moved or before.status in ("", "Unknown"):
             return write("Unknown", newest.reason, said + after)
     if moved:

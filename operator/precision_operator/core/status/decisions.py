@@ -77,11 +77,7 @@ def _gone(planned: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str,
 
 
 def _decided(
-    facts: NodeFacts,
-    node_state: NodeState | None,
-    act: Start | Close | None,
-    spec: ProfileSpec,
-    occupancy: Occupancy | None,
+    facts: NodeFacts, node_state: NodeState | None, act: Start | Close | None, spec: ProfileSpec, look: Occupancy | None
 ) -> tuple[str, str]:
     """(reason, message): what is about to happen to the node first, then where it stands; busy before a place taken."""
     if isinstance(act, Start):
@@ -90,9 +86,9 @@ def _decided(
         return "NotMatched", sentence("NotMatched", why=mismatch(spec.target, facts))
     if act is not None:
         return act.reason, act.message
-    is_busy = spec.idle.required and occupancy is not None and occupancy.holder is not None
-    if is_busy and occupancy is not None and REASONS[node_state.reason].place_taken:
-        return "Busy", sentence("Busy", pod=f"pod {occupancy.holder}", gpus=occupancy.gpus)
+    is_busy = spec.idle.required and look is not None and look.holder is not None
+    if is_busy and look is not None and REASONS[node_state.reason].place_taken:
+        return "Busy", sentence("Busy", pod=f"pod {look.holder}", gpus=look.gpus)
     return node_state.reason, node_state.message
 
 

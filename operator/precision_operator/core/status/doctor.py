@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from inspect import signature
+from typing import Any
 
 from precision_api.facts.names import API_VERSION, DEFAULT_POOL_LABEL, PROFILE_KIND
 from precision_api.facts.plain_text import number_of, one_line
@@ -30,11 +31,8 @@ INSTALL = "helm upgrade --install precision-profiler oci://REGISTRY/precision-pr
 NEW = f"{INSTALL} -n precision-system --create-namespace --reuse-values"
 
 
-@dataclass(frozen=True)
-class Unseen:
-    """What could not be seen; `needs` is what it takes to see it."""
-
-    needs: str
+class Unseen(str):
+    """What it takes to see what could not be seen."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,11 @@ class Release:
         return dict(self.deployment["spec"]["template"]["spec"])
 
     @property
+    def images(self) -> list[str]:
+        """Of its pods."""
+        return [str(row.get("image")) for row in self.pod["containers"]]
+
+    @property
     def again(self) -> str:
         """The command that installs it as it should be."""
         return f"{INSTALL} -n {self.key[0]} --reuse-values"
@@ -68,66 +71,32 @@ class Release:
 
 UNSEEN = Unseen("an operator that is seen")
 World = tuple[ProfilePlan, Plan, Observed]
-
-
-@dataclass(frozen=True)
-class Facts:
-    """All that is looked at; what is not there is empty."""
-
-    now: datetime
-    definitions: Raw | Unseen
-    """The OpenAPI document of our group."""
-    operator: Release | str | Unseen
-    """Text: why there is none, or its Deployment can't be read."""
-    lease: Raw | Unseen = UNSEEN
-    rules: Mapping[tuple[str, str], Raw] | Unseen = UNSEEN
-    """Status of a SelfSubjectRulesReview by component and namespace."""
-    pods: Sequence[Raw] | Unseen = UNSEEN
-    """Of operator and exporter."""
-    secrets: Mapping[str, bool] | Unseen = UNSEEN
-    """Whether each pull Secret is there, by namespace/name."""
-    world: World | Unseen = UNSEEN
-    """What would happen to a first profile over all nodes."""
-    scrapes: Mapping[str, Raw | str] | Unseen = UNSEEN
-    """What each exporter says of its last scrape, by pod; text: why it says nothing."""
-
-    @property
-    def release(self) -> Release | Unseen:
-        return self.operator if isinstance(self.operator, Release) else UNSEEN
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line. `fix` is a command, where something is wrong."""
-
-    check: str
-    state: Literal["ok", "wrong", "not checked"]
-    message: str
-    fix: str = ""
-
-
+Facts = Mapping[str, Any]
+"""All that is looked at, by the parameters of the checks; empty where it is not there, Unseen where none could look."""
 Result = tuple[str, str] | Unseen
 """Message and fix, which is empty where all is well."""
+KEYS = ("check", "state", "message", "fix")
+"""Of a check's row: state is ok, wrong or not checked; fix is a command, where something is wrong."""
 
 
-def _fields(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Paths of all fields below spec and status of an OpenAPI schema."""
+def _fields(schema: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Paths of all fields below spec and status of a kind's OpenAPI schema, begun with the kind."""
     for name, inner in section(schema, "properties").items():
-        if path or name in ("spec", "status"):
+        if "." in path or name in ("spec", "status"):
             yield f"{path}.{name}"
             yield from _fields(inner, f"{path}.{name}")
     for inner in filter(None, (section(schema, "items"), section(schema, "additionalProperties"))):
         yield from _fields(inner, path)
 
 
-def _definitions(document: Raw) -> Result:
-    if not document:
+def _definitions(definitions: Raw) -> Result:
+    if not definitions:
         return f"the API server does not serve {API_VERSION}", NEW
     roots = {kind.kind: definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
-    wanted = {f"{kind}{path}" for kind, root in roots.items() for path in _fields(root)}
-    schemas = section(section(document, "components"), "schemas").values()
+    wanted = {path for kind, root in roots.items() for path in _fields(root, kind)}
+    schemas = section(section(definitions, "components"), "schemas").values()
     kinds = ((row["kind"], root) for root in schemas for row in entries(root, "x-kubernetes-group-version-kind"))
-    there = {f"{kind}{path}" for kind, root in kinds if kind in roots for path in _fields(root)}
+    there = {path for kind, root in kinds if kind in roots for path in _fields(root, kind)}
     if older := sorted(wanted - there):
         return f"they are older than this program: they lack {_named(older)}", NEW
     if newer := sorted(there - wanted):
@@ -135,11 +104,11 @@ def _definitions(document: Raw) -> Result:
     return f"{', '.join(roots)} of {API_VERSION}, as this program knows them", ""
 
 
-def _operator(release: Release | str) -> Result:
-    if isinstance(release, str):
-        return release, NEW
-    version = section(release.deployment["metadata"], "labels").get("app.kubernetes.io/version", "unknown")
-    return f"{'/'.join(release.key)}, version {version}, serves {', '.join(release.namespaces)}", ""
+def _operator(operator: Release | str) -> Result:
+    if isinstance(operator, str):
+        return operator, NEW
+    version = section(operator.deployment["metadata"], "labels").get("app.kubernetes.io/version", "unknown")
+    return f"{'/'.join(operator.key)}, version {version}, serves {', '.join(operator.namespaces)}", ""
 
 
 def _leader(release: Release, pods: Sequence[Raw], lease: Raw, now: datetime) -> Result:
@@ -182,9 +151,13 @@ def _rights(release: Release, rules: Mapping[tuple[str, str], Raw]) -> Result:
     return _named(lacking) or f"{who}: all of the chart's rbac.yaml", release.again if lacking else ""
 
 
+def _examples(images: Sequence[str]) -> list[str]:
+    return [image or "''" for image in images if "example" in image.split("/")[0].split(".") or not image]
+
+
 def _image_names(release: Release) -> Result:
-    images = [*(str(row.get("image")) for row in release.pod["containers"]), release.settings.agent_image]
-    if bad := [image or "''" for image in images if "example" in image.split("/")[0].split(".") or not image]:
+    images = [*release.images, release.settings.agent_image]
+    if bad := _examples(images):
         fix = f"{release.again} --set operator.image.repository=IMAGE,agent.image.repository=IMAGE"
         return f"nothing can be pulled as {' and '.join(bad)}", fix
     return ", ".join(images), ""
@@ -192,11 +165,11 @@ def _image_names(release: Release) -> Result:
 
 def _pods(release: Release, pods: Sequence[Raw]) -> Result:
     problems = [f"{pod['metadata']['name']}: {why}" for pod in pods if (why := _not_ready(pod))]
+    if problems and _examples(release.images):
+        return Unseen("image names that can be pulled")
+    ready = ", ".join(f"{component} {count} ready" for component, count in Counter(map(component_of, pods)).items())
     fix = f"kubectl -n {release.key[0]} describe pods -l app.kubernetes.io/name=precision-profiler"
-    if problems or not pods:
-        return _named(problems) or "there is none", fix
-    counts = Counter(map(component_of, pods))
-    return ", ".join(f"{component} {count} ready" for component, count in counts.items()), ""
+    return (_named(problems) or "there is none", fix) if problems or not pods else (ready, "")
 
 
 def component_of(raw: Raw) -> str:
@@ -231,12 +204,11 @@ def _nodes(world: World) -> Result:
     if isinstance(asked.asked, Said):
         return f"{asked.asked.reason}: {asked.asked.message}", "kubectl precision status -A"
     if not listed:
-        return "no node has nvidia.com/gpu allocatable, or a label of a GPU", "kubectl get nodes --show-labels"
+        return Unseen("a GPU node, with nvidia.com/gpu allocatable or a label of its GPU")
     counts = Counter(row["reason"] for row in listed)
     reasons = ", ".join(f"{count} {reason}" for reason, count in counts.most_common())
-    summary = f"{number_of(len(listed), 'GPU node')}: {reasons}"
+    summary, node = f"{number_of(len(listed), 'GPU node')}: {reasons}", listed[0]["node"]
     if {row["decision"] for row in listed} <= {DECISIONS["skipped"], DECISIONS["unmatched"]}:
-        node = listed[0]["node"]
         return f"{summary}. {node}: {listed[0]['message']}", f"kubectl describe node {node}"
     names, image = {row["node"] for row in listed}, image_names(seen.settings.agent_image)
     nodes = seen.facts_of(DEFAULT_POOL_LABEL).values()
@@ -259,53 +231,57 @@ def _exporter(release: Release, pods: Sequence[Raw], scrapes: Mapping[str, Raw |
     return f"answers; last scraped at {at} by {by}" if at else "answers; nobody has scraped it yet", ""
 
 
-CHECKS: Mapping[str, tuple[Callable[..., Result], tuple[str, ...]]] = {
-    "definitions": (_definitions, ("definitions",)),
-    "operator": (_operator, ("operator",)),
-    "image names": (_image_names, ("release",)),
-    "pull Secrets": (_secrets, ("release", "secrets")),
-    "pods": (_pods, ("release", "pods")),
-    "leader": (_leader, ("release", "pods", "lease", "now")),
-    "rights": (_rights, ("release", "rules")),
-    "GPU nodes": (_nodes, ("world",)),
-    "exporter": (_exporter, ("release", "pods", "scrapes")),
+CHECKS: Mapping[str, Callable[..., Result]] = {
+    "definitions": _definitions,
+    "operator": _operator,
+    "image names": _image_names,
+    "pull Secrets": _secrets,
+    "pods": _pods,
+    "leader": _leader,
+    "rights": _rights,
+    "GPU nodes": _nodes,
+    "exporter": _exporter,
 }
-"""What makes each check, and the facts that it needs; in the order in which they are to be fixed."""
+"""What makes each check of the facts that its parameters name; in the order in which they are to be fixed."""
 
 
-def checks(facts: Facts) -> list[Check]:
-    """All checks."""
-    return [_check(name, make, [getattr(facts, key) for key in keys]) for name, (make, keys) in CHECKS.items()]
+def checked(facts: Facts) -> dict[str, Any]:
+    """All checks, and the next command."""
+    made = [_check(name, make, facts) for name, make in CHECKS.items()]
+    return {"checks": made, "next": next((row["fix"] for row in made if row["fix"]), "") or _next_command(facts)}
 
 
-def _check(name: str, make: Callable[..., Result], needed: Sequence[Any]) -> Check:
+def _check(name: str, make: Callable[..., Result], facts: Facts) -> dict[str, str]:
+    needed = [facts.get(key, UNSEEN) for key in signature(make).parameters]
     result = next((fact for fact in needed if isinstance(fact, Unseen)), None) or make(*needed)
+    state, made = ("wrong" if result[1] else "ok"), result
     if isinstance(result, Unseen):
-        return Check(name, "not checked", f"needs {result.needs}")
-    return Check(name, "wrong" if result[1] else "ok", *result)
+        state, made = "not checked", (f"needs {result}", "")
+    return dict(zip(KEYS, (name, state, *made), strict=True))
 
 
-def next_command(facts: Facts, made: Sequence[Check]) -> str:
-    """What to type now: what fixes the first wrong check, lists rights, measures a free node, or shows figures."""
-    if wrong := [row.fix for row in made if row.fix]:
-        return wrong[0]
-    if isinstance(facts.world, Unseen) or isinstance(facts.release, Unseen):
+def _next_command(facts: Facts) -> str:
+    """What to type where nothing is wrong: it lists rights, measures a free node, or shows figures."""
+    world, release = facts.get("world", UNSEEN), facts.get("release", UNSEEN)
+    if isinstance(world, Unseen) or isinstance(release, Unseen):
         return "kubectl auth can-i --list"
-    namespace, free = facts.release.namespaces[0], _free(facts.world)
-    if not free or len(facts.world[2].profiles) > 1:
+    if not any(row["gpus"] for row in rows(*world)):
+        return "kubectl get nodes --show-labels"
+    namespace, free = release.namespaces[0], _free(world)
+    if not free or len(world[2].profiles) > 1:
         return f"kubectl precision -n {namespace} status"
     spec = f'"spec":{{"target":{{"nodeNames":["{free[0]}"]}},"workload":{{"preset":"llama3-8b"}}}}'
     head = f'"apiVersion":"{API_VERSION}","kind":"{PROFILE_KIND}","metadata":{{"name":"first"}}'
     return f"echo '{{{head},{spec}}}' | kubectl -n {namespace} apply -f -"
 
 
-def text(facts: Facts, made: Sequence[Check]) -> str:
-    """The checks for people, a line each, and the next command last."""
+def text(made: Mapping[str, Any]) -> str:
+    """What `checked` gives for people: a line each, what is wrong with its fix, and the next command last."""
     lines: list[str] = []
-    for row in made:
-        lines.append(f"{row.state:11}  {row.check:12}  {one_line(row.message)}")
-        lines += [f"{'':27}fix: {row.fix}"] if row.fix else []
-    return "\n".join([*lines, "", f"next: {next_command(facts, made)}"])
+    for row in made["checks"]:
+        lines.append(f"{row['state']:11}  {row['check']:12}  {one_line(row['message'])}")
+        lines += [f"{'':27}fix: {row['fix']}"] if row["fix"] else []
+    return "\n".join([*lines, "", f"next: {made['next']}"])
 
 
 def _named(names: Sequence[str]) -> str:

@@ -81,15 +81,11 @@ def rows_in_context(result: Reading) -> list[tuple[RowContext, RecipeRow]]:
     """The rows whose figures may be used."""
     workload, group, driver = result.workload, group_labels(result.group), driver_of(result)
     gpus = result.hardware.gpus if result.hardware else None
-    return [
-        (
-            RowContext(
-                workload, row.recipe, group, row.throttled, row.speedup_throttled, row.power_scope, driver, gpus
-            ),
-            row,
-        )
+    contexts = [
+        RowContext(workload, row.recipe, group, row.throttled, row.speedup_throttled, row.power_scope, driver, gpus)
         for row in result.usable_rows
     ]
+    return list(zip(contexts, result.usable_rows, strict=True))
 
 
 def state(result: Reading) -> Iterator[Value]:
@@ -254,9 +250,7 @@ def _grouped(results: Iterable[Reading]) -> Mapping[Measure, Grouped]:
                 groups[measure][labels].append(value)
         for context, row in rows_in_context(result):
             if context not in columns:
-                columns[context] = [
-                    (figure, groups[of][labels]) for of in ROW_MEASURES for labels, figure in of(context)
-                ]
+                columns[context] = [(read, groups[of][labels]) for of in ROW_MEASURES for labels, read in of(context)]
             for figure, values in columns[context]:
                 if (number := figure(row)) is not None:
                     values.append(number + 0.0)  # not -0.0, which compares as 0.0 and is written in another way

@@ -81,12 +81,10 @@ def pools(
     A pool of which nothing has changed is the very one in `known`, with all that was worked out of it.
     """
     results = tuple(results)
-    members = grouped(((result.namespace, result.profile, result.pool), result) for result in results)
+    there = grouped(((result.namespace, result.profile, result.pool), result) for result in results)
     peers = Peers(results, next((pool.peers for pool in before.values()), None))
     of = _nodes_of(results)
-    return tuple(
-        _pool(key, tuple(members[key]), percents, gemms, peers, before.get(key), of[key]) for key in sorted(of)
-    )
+    return tuple(_pool(key, tuple(there[key]), percents, gemms, peers, before.get(key), of[key]) for key in sorted(of))
 
 
 def _nodes_of(results: Iterable[Reading]) -> Mapping[PoolKey, str]:

@@ -12,13 +12,7 @@ from precision_operator.exporter.families.plan import PLAN_FAMILIES
 from precision_operator.exporter.families.pool import POOL_FAMILIES
 from precision_operator.exporter.families.profile import PROFILE_FAMILIES
 
-FAMILIES: tuple[Family[Any], ...] = (
-    *NODE_FAMILIES,
-    *STANDING_FAMILIES,
-    *POOL_FAMILIES,
-    *PROFILE_FAMILIES,
-    *PLAN_FAMILIES,
-)
+FAMILIES: tuple[Family[Any], ...] = NODE_FAMILIES + STANDING_FAMILIES + POOL_FAMILIES + PROFILE_FAMILIES + PLAN_FAMILIES
 """Node families are served by shards, the others on /metrics."""
 
 __all__ = ["FAMILIES", "NODE_FAMILIES", "PLAN_FAMILIES", "POOL_FAMILIES", "PROFILE_FAMILIES", "STANDING_FAMILIES"]

@@ -108,9 +108,8 @@ def _table(panel: Panel) -> table.Panel:
     names = {values[it.query - 1] if it.query else it.name: it.header for it in panel.columns}
     order = {field: place for place, field in enumerate(names)}
     unused = ["Time"] + [f for f in values if f not in names]
-    made = (
-        table.Panel().show_header(True).with_transformation(_MERGE).with_transformation(_organize(order, names, unused))
-    )
+    made = table.Panel().show_header(True).with_transformation(_MERGE)
+    made = made.with_transformation(_organize(order, names, unused))
     sorting: list[Any] = [
         common.TableSortByFieldState().display_name(column.header).desc(column.sort == "desc")
         for column in panel.columns

@@ -19,11 +19,7 @@ NO_OPERATOR = "the operator's own metrics are not scraped"
 NO_EXPORTER = "the exporter's own metrics are not scraped"
 NO_RUN = "no run has ended since the operator started"
 NO_CAMPAIGN = "no campaign is running"
-SEVERITIES = (
-    Mark("1 critical", "red", "critical"),
-    Mark("2 warning", "orange", "warning"),
-    Mark("3 info", "blue", "info"),
-)
+LEVELS = (Mark("1 critical", "red", "critical"), Mark("2 warning", "orange", "warning"), Mark("3 info", "blue", "info"))
 """The rank comes first: sorted by name, info would come before warning."""
 NOTHING_RAN = "no run ended in this time"
 
@@ -80,7 +76,7 @@ CAMPAIGNS = row(
         "What fires or is about to, critical ones first.",
         "count",
         "no alert",
-        label("severity", marks=SEVERITIES, sort="asc"),
+        label("severity", marks=LEVELS, sort="asc"),
         *labels("alertstate", "alertname", "cluster", "profile", "pool", "node"),
         query=_ranked("1 critical", "2 warning", "3 info"),
         size=(24, 8),

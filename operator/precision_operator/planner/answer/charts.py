@@ -295,9 +295,8 @@ def _option_row(option: Option, priced: bool) -> tuple[str, ...]:
 
 def _dot(option: Option, at: tuple[float, float], radius: float, priced: bool) -> str:
     pool, recipe, gpus, days, value = _option_row(option, priced)
-    title = svg.element(
-        "title", f"{gpus} GPUs of {pool}, {recipe}: {days} days, {value}{'' if priced else ' GPU hours'}"
-    )
+    words = f"{gpus} GPUs of {pool}, {recipe}: {days} days, {value}{'' if priced else ' GPU hours'}"
+    title = svg.element("title", words)
     return svg.element("circle", title, cx=at[0], cy=at[1], r=radius, fill=RECIPE_COLOURS[option.recipe])
 
 

@@ -12,14 +12,8 @@ from precision_api.kinds.capacity_plan import Objective, PlanSpec
 from precision_operator.planner.answer.assumptions import assumptions
 from precision_operator.planner.answer.odds import Odds, odds
 from precision_operator.planner.answer.readable import readable_days, readable_dollars, readable_energy
+from precision_operator.planner.inputs import quantities
 from precision_operator.planner.inputs.fleet import Fleet
-from precision_operator.planner.inputs.quantities import (
-    SECONDS_PER_DAY,
-    WATTS_PER_MEGAWATT,
-    InputProblem,
-    UnusableInput,
-    require,
-)
 from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.inputs.terms import NotKnown, OutOfTime, PlanClock, Terms, clock_of
 from precision_operator.planner.rates.candidate_pool import CandidatePool
@@ -38,9 +32,7 @@ from precision_operator.planner.solving.solve import Solution
 
 OF_SEARCH = 0.9
 """Part of the time limit for the search."""
-NO_CHANCES = (
-    "the time limit ended before the chances of the deadlines were worked out: raise spec.solver.timeLimitSeconds"
-)
+NO_CHANCES = "the time limit ended before the chances of the deadlines were known: raise spec.solver.timeLimitSeconds"
 NAMED = 4
 """Jobs that a sentence names."""
 
@@ -65,7 +57,7 @@ class PlanAnswer:
     offers: tuple[Offer, ...] = ()
     solution: Solution | None = None
     conflict: Conflict | None = None
-    problems: tuple[InputProblem, ...] = ()
+    problems: tuple[quantities.InputProblem, ...] = ()
     notes: tuple[str, ...] = ()
     greedy: tuple[JobSlot, ...] | None = None
     odds: Odds | None = None
@@ -84,7 +76,7 @@ class PlanAnswer:
             days=max(slot.end for slot in slots),
             dollars=cost(chosen),
             megawatt_hours=energy(chosen),
-            peak_megawatts=(peak(slots, watts) + idle) / WATTS_PER_MEGAWATT if limits_known else None,
+            peak_megawatts=(peak(slots, watts) + idle) / quantities.WATTS_PER_MEGAWATT if limits_known else None,
             gpu_hours=sum(option.gpu_hours for option in chosen),
         )
 
@@ -96,7 +88,7 @@ def plan(spec: PlanSpec, fleet: Fleet, now: datetime, start: datetime | None = N
         candidates = pools(fleet, read, now)
         clock = clock_of(read.seconds)
         made = with_odds(answer(read, candidates, clock), clock)
-    except UnusableInput as error:
+    except quantities.UnusableInput as error:
         made = PlanAnswer(problems=error.problems)
     return replace(made, notes=(*fleet.notes, *made.notes))
 
@@ -150,8 +142,9 @@ def awake(read: Terms, candidates: Sequence[CandidatePool]) -> tuple[Terms, Sequ
     if not total:
         return read, candidates
     limit = read.limits.watts
-    text = f"idle GPUs alone draw {total / WATTS_PER_MEGAWATT:.3g} MW: raise it, or correct pools[].idleWattsPerGPU"
-    require(limit is None or limit > total, "spec.power.budget", text)
+    megawatts = total / quantities.WATTS_PER_MEGAWATT
+    text = f"idle GPUs alone draw {megawatts:.3g} MW: raise it, or correct pools[].idleWattsPerGPU"
+    quantities.require(limit is None or limit > total, "spec.power.budget", text)
     made = [
         pool
         if pool.terms.power_watts is None
@@ -162,27 +155,27 @@ def awake(read: Terms, candidates: Sequence[CandidatePool]) -> tuple[Terms, Sequ
     return replace(read, limits=limits), made
 
 
-def _nowhere(lost: Sequence[Offer]) -> Iterator[InputProblem]:
+def _nowhere(lost: Sequence[Offer]) -> Iterator[quantities.InputProblem]:
     """One problem for all jobs that fit nowhere for the same reason."""
     for reason, names in grouped((offer.reason, offer.job.name) for offer in lost).items():
         fit = "fits" if len(names) == 1 else "fit"
-        yield InputProblem(f"spec.jobs[{names[0]}]", f"{first_of(names, NAMED)} {fit} nowhere. {reason}")
+        yield quantities.InputProblem(f"spec.jobs[{names[0]}]", f"{first_of(names, NAMED)} {fit} nowhere. {reason}")
 
 
-def _empty(candidates: Sequence[CandidatePool], read: Terms) -> Iterator[InputProblem]:
+def _empty(candidates: Sequence[CandidatePool], read: Terms) -> Iterator[quantities.InputProblem]:
     if not candidates:
         text = "the fleet has no pool with a result: run a PrecisionProfile there, or describe pools with jobRates"
-        yield InputProblem("spec.fleet", text)
+        yield quantities.InputProblem("spec.fleet", text)
     for pool in candidates:
         if not pool.nodes and pool.name in read.pools and not pool.refused:
             text = f"no report names pool {pool.name}: correct the name, or give its nodes, gpusPerNode and jobRates"
-            yield InputProblem("spec.pools", text)
+            yield quantities.InputProblem("spec.pools", text)
     if candidates and not any(pool.samples or pool.terms.job_rates for pool in candidates):
         refused = sorted({word for pool in candidates for word in pool.refused})
         words = f"all results are refused as {', '.join(refused)}" if refused else "no pool has a result"
         ask = ", ".join(word for word in refused if word in ALLOWABLE)
         remedy = f": measure again, or set spec.fleet.allow: [{ask}]" if ask else ": profile the fleet first"
-        yield InputProblem("spec.fleet.allow" if refused else "spec.fleet", words + remedy)
+        yield quantities.InputProblem("spec.fleet.allow" if refused else "spec.fleet", words + remedy)
 
 
 def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution | None) -> Iterator[str]:
@@ -236,7 +229,7 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
     for option in chosen:
         running = option.job.running
         if running is not None and running.days and running.tokens_done:
-            actual = running.tokens_done / running.days / SECONDS_PER_DAY
+            actual = running.tokens_done / running.days / quantities.SECONDS_PER_DAY
             planned = option.speed.tokens_per_second
             yield (
                 f"{option.job.name} has run at {three_digits(actual)} tokens/s for {readable_days(running.days)}, "

@@ -96,9 +96,7 @@ def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
     )
     yield "costs: " + ", ".join(f"{text}{unit}" for text, unit in figures if text)
     gap = totals.gap_percent
-    sure = [
-        f"at most {float(gap):.3g} % from the optimum" if gap is not None else "how far from the optimum: not known"
-    ]
+    sure = ["how far from the optimum: not known" if gap is None else f"at most {float(gap):.3g} % from the optimum"]
     if status.deadlines:
         sure.append(f"{status.deadlines} deadlines promised")
     if totals.joint_probability is not None:

@@ -42,11 +42,7 @@ from precision_operator.planner.rates.published import (
 )
 
 CONTENT, CONFIDENCE = 0.90, 0.90
-MOST_RECIPE_FACTOR: Mapping[ModelClass, float] = {
-    "dense": 1.16,
-    "mixture of experts": 1.40,
-    "hybrid mixture of experts": 1.40,
-}
+MOST_FACTOR: Mapping[ModelClass, float] = {"dense": 1.16, "mixture of experts": 1.40, "hybrid mixture of experts": 1.40}
 """A wider band says too little to plan with: the prediction is refused."""
 MODEL_FACTOR: Mapping[ModelClass, float] = {"dense": 1.35, "mixture of experts": 2.2, "hybrid mixture of experts": 2.2}
 """The rate may be so much higher or lower than equal FLOP/s say."""
@@ -60,11 +56,7 @@ FEWEST_PAIRS = 4
 """(model, product) behind a band."""
 Pair = tuple[str, str]
 """(model, product)"""
-FARTHEST_RATIO: Mapping[ModelClass, float] = {
-    "dense": 50.0,
-    "mixture of experts": 12.0,
-    "hybrid mixture of experts": 12.0,
-}
+FARTHEST: Mapping[ModelClass, float] = {"dense": 50.0, "mixture of experts": 12.0, "hybrid mixture of experts": 12.0}
 """FLOPs per token may differ by so much, either way: the farthest published pairs are 8B to 405B (49 x) and Qwen3 30B
 to DeepSeek-V3 (11 x)."""
 FARTHEST_SEQUENCE = 4.0
@@ -144,7 +136,7 @@ class RecipeBook:
 
     def predicted(self, model: PublishedModel, recipes: tuple[Recipe, Recipe]) -> Predicted | str:
         """The second recipe's rate over the first one's, or why it can't be told."""
-        if model.kind not in MOST_RECIPE_FACTOR:
+        if model.kind not in MOST_FACTOR:
             return f"no pair of recipes is published for a model of this class ({model.kind})"
         for recipe in recipes:
             problem = self._unknown(model, recipe)
@@ -155,7 +147,7 @@ class RecipeBook:
             return f"only {len(misses)} published pairs of models of this class are known: at least {FEWEST_PAIRS}"
         spread = math.sqrt(fmean(miss * miss for miss in misses))
         half_width = max(spread * tolerance(len(misses)), *misses)
-        if half_width > math.log(MOST_RECIPE_FACTOR[model.kind]):
+        if half_width > math.log(MOST_FACTOR[model.kind]):
             return f"published pairs lie too far apart (a factor of {math.exp(half_width):.2f} either way)"
         return _banded(self.law.ratio(recipes, model.width), half_width)
 
@@ -315,7 +307,7 @@ def _too_far(measured: WorkloadFacts | JobWorkload, wanted: JobWorkload) -> str:
     ratio = wanted.flops_per_token / (measured.flops_per_token or 1.0)
     model = measured.model or wanted.model
     kind = UNKNOWN_CLASS if model is None else described(model).kind
-    most = FARTHEST_RATIO.get(kind, FARTHEST_RATIO[UNKNOWN_CLASS])
+    most = FARTHEST.get(kind, FARTHEST[UNKNOWN_CLASS])
     if max(ratio, 1 / ratio) > most:
         return (
             f"{wanted.name} takes {ratio:.3g} x the FLOPs per token of {measured.name}: too far to predict "

@@ -105,10 +105,8 @@ def _names(recipes: Sequence[str], places: Sequence[tuple[float, float]], must: 
         wide = 6.2 * len(recipe)
         left = x + 8 if right else x - 8 - wide
         boxes = [(left, left + wide, y + shift - 5, y + shift + 5) for shift in shifts]
-        clear = (
-            a for a in boxes if not any(a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3] for b in taken)
-        )
-        free = next(clear, None)
+        room = (a for a in boxes if not any(a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3] for b in taken))
+        free = next(room, None)
         if free is None and not must:
             continue
         chosen = free or boxes[0]

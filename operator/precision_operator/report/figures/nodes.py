@@ -77,9 +77,8 @@ def _drawing(facts: Given, places: Sequence[Judged], apart: Sequence[Judged], re
         for at, count in sorted(bins.items())
     )
     axis = svg.bottom_axis(scale, TOP, BOTTOM, f"{name}, of the pool's median", " %")
-    axis += svg.words(LEFT - 4, TOP + 8, str(tallest), "end", svg.SMALL) + svg.words(
-        LEFT - 4, BOTTOM, "0", "end", svg.SMALL
-    )
+    axis += svg.words(LEFT - 4, TOP + 8, str(tallest), "end", svg.SMALL)
+    axis += svg.words(LEFT - 4, BOTTOM, "0", "end", svg.SMALL)
     axis += svg.line(LEFT, BOTTOM, svg.WIDTH - RIGHT, BOTTOM)
     marks = "".join(svg.cross(scale(place.relative * 100), BOTTOM - 4, 3.5) for place in apart)
     names, below = _names(apart)

@@ -121,14 +121,8 @@ def _gpu_rows(result: MeasurementResult, recipe: RecipeResult | None, peers_rate
     for index, gpu in enumerate(result.gpus):
         rate = rates.get(gpu.uuid)
         share = rate / peers_rate * len(result.gpus) if rate else None
-        yield (
-            str(index),
-            cell(rate),
-            cell(share, ".1%"),
-            cell(gpu.enforced_limit_watts),
-            cell(errors.get(gpu.uuid)),
-            gpu.uuid,
-        )
+        watts, ecc = cell(gpu.enforced_limit_watts), cell(errors.get(gpu.uuid))
+        yield str(index), cell(rate), cell(share, ".1%"), watts, ecc, gpu.uuid
 
 
 def _state(recipe: RecipeResult | None) -> str:

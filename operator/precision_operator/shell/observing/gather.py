@@ -338,10 +338,8 @@ class Gatherer:
         )
         unread = {p.uid: missing[key] for p in within if (key := _unread(p, missing)) is not None}
         seen = replace(seen, config_maps=texts, queues=queues, references=references, unread=unread)
-        self._vain, self._since = (
-            tenants.time_in_vain(self._vain, waited, seen),
-            tenants.agents_since(self._since, seen),
-        )
+        self._vain = tenants.time_in_vain(self._vain, waited, seen)
+        self._since = tenants.agents_since(self._since, seen)
         since = {uid: job for uid, job in self._refusals.waited.items() if uid not in waited}
         self._refusals.waited = since | tenants.waiting_jobs(seen)
         seen = replace(seen, refusals=self._refusals.standing(seen), vain=self._vain, agents_since=self._since)

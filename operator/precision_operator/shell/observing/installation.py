@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic_core import from_json
 
@@ -21,6 +21,8 @@ from precision_operator.shell.observing.gather import Gatherer, list_into
 from precision_operator.shell.settings import configured_in
 
 T = TypeVar("T")
+Programs = Mapping[str, Raw]
+"""Deployments by component."""
 OURS = "app.kubernetes.io/name=precision-profiler"
 LOOKS = 256
 """How many nodes are looked at: a bound, for a fleet that is busy throughout."""
@@ -35,31 +37,30 @@ Scrape = Callable[[Raw, int], Awaitable[str]]
 
 
 async def looked_at(
-    cluster: Cluster, scrape: Scrape, namespace: str | None = None, own: str = "", exporter: bool = True
+    cluster: Cluster, scrape: Scrape, place: str | None = None, own: str = "", exports: bool = True
 ) -> Facts:
-    """All facts of the operator in a namespace (None: in any); by `scrape` its exporters are asked for their last one.
+    """All facts of the operator in `place` (None: in any); by `scrape` its exporters are asked for their last one.
 
     `own` is the Deployment of the operator that asks itself, which may read no other; it knows whether there is an
     exporter. Raises ApiError where the API server does not answer, or does not know who asks.
     """
-    definitions = await _or(cluster.get(f"/openapi/v3/apis/{API_VERSION}"), {})
-    programs = await _or(_programs(cluster, namespace, own, exporter), {})
+    programs = await _or(_programs(cluster, place, own, exports), {})
     operator = programs if isinstance(programs, Unseen) else _release(programs)
+    facts: dict[str, Any] = {"now": cluster.server_time.now(), "operator": operator}
+    facts["definitions"] = await _or(cluster.get(f"/openapi/v3/apis/{API_VERSION}"), {})
     if isinstance(programs, Unseen) or not isinstance(operator, Release):
-        return Facts(cluster.server_time.now(), definitions, operator)
-    place, lease = operator.key[0], operator.option("--lease-name")
-    pods = await _or(cluster.list_views(paths.pods(place), _of_program, OURS), [])
-    return Facts(
-        cluster.server_time.now(),
-        definitions,
-        operator,
-        await _or(cluster.get(paths.item(paths.leases(place), lease)), {}),
-        await _or(_rules(cluster, operator, programs, bool(own)), {}),
-        pods,
-        await _or(_secrets(cluster, operator), {}),
-        await _or(_world(cluster, operator), Unseen("the definitions")),
-        pods if isinstance(pods, Unseen) else await _or(_scrapes(scrape, programs, pods), {}),
-    )
+        return facts
+    home, lease = operator.key[0], operator.option("--lease-name")
+    pods = await _or(cluster.list_views(paths.pods(home), _of_program, OURS), [])
+    return facts | {
+        "release": operator,
+        "lease": await _or(cluster.get(paths.item(paths.leases(home), lease)), {}),
+        "rules": await _or(_rules(cluster, operator, programs, bool(own)), {}),
+        "pods": pods,
+        "secrets": await _or(_secrets(cluster, operator), {}),
+        "world": await _or(_world(cluster, operator), Unseen("the definitions")),
+        "scrapes": pods if isinstance(pods, Unseen) else await _or(_scrapes(scrape, programs, pods), {}),
+    }
 
 
 def _of_program(raw: Raw) -> Raw | None:
@@ -79,8 +80,7 @@ async def _or(reading: Awaitable[T], absent: T | Unseen) -> T | Unseen:
         return absent if error.status == 404 else Unseen(needs)
 
 
-async def _programs(cluster: Cluster, namespace: str | None, own: str, exporter: bool) -> Mapping[str, Raw]:
-    """Deployments by component."""
+async def _programs(cluster: Cluster, namespace: str | None, own: str, exporter: bool) -> Programs:
     if own:
         there = await cluster.get(paths.item(paths.collection(*_DEPLOYMENTS, cluster.namespace), own))
         return {"operator": there} | ({"exporter": {}} if exporter else {})
@@ -88,7 +88,7 @@ async def _programs(cluster: Cluster, namespace: str | None, own: str, exporter:
     return {component_of(raw): raw for raw in reversed(listed)}
 
 
-def _release(programs: Mapping[str, Raw]) -> Release | str:
+def _release(programs: Programs) -> Release | str:
     if "operator" not in programs:
         return "there is no Deployment of the operator"
     try:
@@ -98,12 +98,9 @@ def _release(programs: Mapping[str, Raw]) -> Release | str:
     return Release(programs["operator"], configured.settings, configured.namespaces)
 
 
-async def _rules(
-    cluster: Cluster, operator: Release, programs: Mapping[str, Raw], own: bool
-) -> Mapping[tuple[str, str], Raw]:
+async def _rules(cluster: Cluster, operator: Release, programs: Programs, own: bool) -> dict[tuple[str, str], Raw]:
     """Of the operator, where it asks itself; else of both programs, impersonated."""
-    rules: dict[tuple[str, str], Raw] = {}
-    there = [component for component in COMPONENTS if programs.get(component)]
+    rules, there = dict[tuple[str, str], Raw](), [component for component in COMPONENTS if programs.get(component)]
     for component, place in product(there, {ANYWHERE, operator.key[0], *operator.namespaces}):
         account = programs[component]["spec"]["template"]["spec"].get("serviceAccountName", "default")
         user = f"system:serviceaccount:{operator.key[0]}:{account}"
@@ -146,9 +143,7 @@ async def _world(cluster: Cluster, operator: Release) -> World:
     return next(item for item in decided.profiles if item.profile.uid == "doctor"), decided, seen
 
 
-async def _scrapes(
-    scrape: Scrape, programs: Mapping[str, Raw], pods: Sequence[Raw]
-) -> Mapping[str, Raw | str] | Unseen:
+async def _scrapes(scrape: Scrape, programs: Programs, pods: Sequence[Raw]) -> dict[str, Raw | str] | Unseen:
     if "exporter" not in programs:
         return Unseen("an exporter (exporter.enabled of the chart)")
     answers: dict[str, Raw | str] = {}
