@@ -25,10 +25,10 @@ from precision_api.kinds.profile import ProfileSpec
 from precision_operator.cli import COMMANDS, app, command_first
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.examples import EXAMPLES
-from precision_operator.cli.operator_settings import BINDINGS
 from precision_operator.cli.output import OutputFormat, as_names, printed
 from precision_operator.cli.terminal import sentences
 from precision_operator.cluster import paths
+from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
 from tests.cli.test_dry_run import nodes_file, profile_file
 from tests.cli.test_status_and_nodes import measured, story

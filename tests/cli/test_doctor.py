@@ -16,14 +16,15 @@ from precision_operator.core import rbac
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.status.doctor import CHECKS, checked
 from precision_operator.shell.observing.installation import looked_at
+from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
-from tests.cli.test_gathering import deployment
+from tests.cli.test_gathering import deployment, installed
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object
 
 HOME, NAME = "precision-system", "precision-profiler-"
 OPENAPI = f"/openapi/v3/apis/{API_VERSION}"
-DEPLOYMENTS, PODS = paths.collection("apps/v1", "deployments", HOME), paths.pods(HOME)
+PROGRAM, PODS = f"{paths.collection('apps/v1', 'deployments', HOME)}/{NAME}", paths.pods(HOME)
 LEASE = paths.item(paths.leases(HOME), f"{NAME}operator")
 ACCOUNT = paths.collection("v1", "serviceaccounts", "ml") + "/precision-profiler-agent"
 CLASS = paths.collection("scheduling.k8s.io/v1", "priorityclasses") + f"/{DEFAULT_PRIORITY_CLASS}"
@@ -31,7 +32,6 @@ SECRET = paths.collection("v1", "secrets", "ml") + "/login"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 SCRAPED = f"{PODS}/exporter-0:9464/proxy/scraped"
 READY = {"type": "Ready", "status": "True"}
-PROGRAMS = paths.collection("apps/v1", "deployments")
 ARGS = ("--agent-image=r.test/agent:1", "--allowed-images=r.test/", f"--lease-name={NAME}operator")
 
 
@@ -50,11 +50,12 @@ def sound(api: Api) -> Api:
         container = program["spec"]["template"]["spec"]["containers"][0]
         container |= {"image": "r.test/operator:1", "ports": [{"name": "metrics", "containerPort": 9464}]}
         meta = {"name": f"{component}-0", "namespace": HOME, "labels": labels}
-        api.hold(DEPLOYMENTS, program)
+        api.objects[f"{PROGRAM}{component}"] = program
         api.hold(PODS, {"metadata": meta, "spec": {"containers": [container]}, "status": {"conditions": [READY]}})
         rows = json.dumps([row for scope in rbac.SCOPES for row in rbac.rules(component, scope)])
         rows = rows.replace(rbac.OWN_DEPLOYMENT, NAME + component).replace(rbac.OWN_STOP, f"{NAME}stop")
         api.objects[review(component)] = {"status": {"resourceRules": json.loads(rows)}}
+    api.hold(*installed(api.objects[f"{PROGRAM}operator"])[1])
     schemas = {kind.kind: definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
     marked = {name: {**s, "x-kubernetes-group-version-kind": [{"kind": name}]} for name, s in schemas.items()}
     api.objects[OPENAPI] = json.loads(json.dumps({"components": {"schemas": marked}}))
@@ -89,7 +90,7 @@ def old_definitions(api: Api) -> None:
 
 
 def container(api: Api, **changes: Any) -> None:
-    api.collections[DEPLOYMENTS][0]["spec"]["template"]["spec"]["containers"][0] |= changes
+    api.objects[f"{PROGRAM}operator"]["spec"]["template"]["spec"]["containers"][0] |= changes
 
 
 def tainted(api: Api) -> None:
@@ -102,7 +103,7 @@ def granted(api: Api) -> list[dict[str, Any]]:
 
 
 def without_claims(api: Api) -> None:
-    program = api.collections[DEPLOYMENTS][0]["spec"]["template"]["spec"]["containers"][0]
+    program = api.objects[f"{PROGRAM}operator"]["spec"]["template"]["spec"]["containers"][0]
     container(api, args=[*program["args"], "--no-resource-claims"])
     api.refused = {paths.collection("resource.k8s.io/v1", "resourceslices"): "forbidden"}
     granted(api)[:] = [rule for rule in granted(api) if rule["apiGroups"] != ["resource.k8s.io"]]
@@ -123,7 +124,7 @@ OF_OPERATOR = tuple(name for name in CHECKS if name not in ("definitions", "oper
 BROKEN: dict[str, tuple[Callable[[Api], Any], str, str, tuple[str, ...]]] = {
     "no definitions": (no_definitions, "definitions", "does not serve", ("GPU nodes",)),
     "old definitions": (old_definitions, "definitions", "they lack PrecisionProfile.spec.rollout.canary", ()),
-    "no operator": (lambda api: api.collections[PROGRAMS].clear(), "operator", "no Deployment", OF_OPERATOR),
+    "no operator": (lambda api: api.objects.pop(f"{PROGRAM}operator"), "operator", "no Deployment", OF_OPERATOR),
     "another version": (lambda api: container(api, args=[]), "operator", "another version", OF_OPERATOR),
     "no leader": (lambda api: api.objects.pop(LEASE), "leader", "no replica leads", ()),
     "a silent leader": (lambda api: renew(api, 900), "leader", "operator-0, renewed 9", ()),
@@ -137,7 +138,7 @@ BROKEN: dict[str, tuple[Callable[[Api], Any], str, str, tuple[str, ...]]] = {
     "no GPU": (lambda api: api.collections[paths.NODES].clear(), "", "", ("GPU nodes",)),
     "no PriorityClass": (lambda api: api.objects.pop(CLASS), "GPU nodes", "PriorityClassMissing: ", ()),
     "a silent exporter": (lambda api: api.texts.clear(), "exporter", "exporter-0: ", ()),
-    "no exporter": (lambda api: api.collections[PROGRAMS].pop(), "", "", ("exporter",)),
+    "no exporter": (lambda api: api.objects.pop(f"{PROGRAM}exporter"), "", "", ("exporter",)),
     "no claims": (without_claims, "", "", ()),
     "another authorizer": (lambda api: api.objects.update(UNLISTED), "", "", ("rights",)),
 }
@@ -179,7 +180,7 @@ def test_who_has_profiles_is_shown_them(sound: Api) -> None:
 
 async def test_the_operator_that_asks_itself_reads_its_own_deployment_and_rights(sound: Api) -> None:
     (sound.folder / "where").write_text(f"{HOME} https://api.test:6443")
-    sound.objects[f"{DEPLOYMENTS}/{NAME}operator"] = sound.collections.pop(DEPLOYMENTS)[0]
+    del sound.collections[BINDINGS], sound.objects[f"{PROGRAM}exporter"]
     sound.objects[f"{REVIEWS} as None"] = sound.objects.pop(review("operator"))
     sound.refused = {ACCOUNT: "no role may read Secrets"}
 

@@ -14,7 +14,6 @@ import yaml
 from precision_api.facts import names
 from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.cli.commands.dry_run import plan_text
-from precision_operator.cli.operator_settings import BINDINGS
 from precision_operator.cli.output import WIDTH, OutputFormat
 from precision_operator.cluster import paths
 from precision_operator.core.observe.observed import Observed
@@ -23,6 +22,7 @@ from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.status.decisions import DECISIONS, WOULD_START
 from precision_operator.core.status.why import NodeAnswer, why
 from precision_operator.shell.observing.local_queues import GROUP, PLURAL
+from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
 from tests.support.fake_cluster import discovery
 from tests.support.node_objects import node_object

@@ -14,12 +14,13 @@ from precision_api.kinds.report import Quarantine
 from precision_operator.cli.commands.rerun import RerunMark, RerunTargets, chosen, patch
 from precision_operator.cli.connection_options import explained
 from precision_operator.cli.gathering import Seen, gathered, gathered_fleet
-from precision_operator.cli.operator_settings import BINDINGS, UNKNOWN_IMAGE, UNKNOWN_SETTINGS, settings_told_by
+from precision_operator.cli.operator_settings import UNKNOWN_IMAGE, UNKNOWN_SETTINGS, settings_told_by
 from precision_operator.cli.terminal import CLUSTER, NO_CRDS, NO_RIGHT, Code
 from precision_operator.cluster import ApiError, ConnectionProblem, paths
 from precision_operator.cluster.server_time import ServerTime
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.status.why import why
+from precision_operator.shell.settings import BINDINGS
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, report_object

@@ -12,13 +12,13 @@ import yaml
 from precision_operator.cli.columns import keys
 from precision_operator.cli.commands.fleet import COLUMNS, rows
 from precision_operator.cli.connection_options import ask_cluster
-from precision_operator.cli.operator_settings import BINDINGS
 from precision_operator.cli.options import Reach
 from precision_operator.cli.output import as_columns
 from precision_operator.cli.results import figures_view, reading_of
 from precision_operator.cluster import Cluster, paths
 from precision_operator.cluster.client import PAGE_ITEMS as PAGE
 from precision_operator.core.observe.views import report_view
+from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
 from tests.support.fleets import fleet, workload
 from tests.support.node_objects import node_object

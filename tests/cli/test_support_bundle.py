@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from precision_operator.cli.commands.support_bundle import REMOVED, Bundle, without_secrets
-from precision_operator.cli.operator_settings import BINDINGS
 from precision_operator.cluster import ApiError, paths
 from precision_operator.cluster.errors import TIMEOUT
+from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, report_object

@@ -8,10 +8,9 @@ import yaml
 
 from precision_api.kinds.profile import ProfileSpec
 from precision_operator.__main__ import arguments
-from precision_operator.cli.operator_settings import OURS, operator_of
 from precision_operator.core.observe.configuration import AgentDefaults, filled
 from precision_operator.core.observe.views import with_operator_defaults
-from precision_operator.shell.settings import configured_by, configured_in
+from precision_operator.shell.settings import OURS, configured_by, configured_in, operator_of
 from tests.support.world import SETTINGS, profile
 
 GOLDEN = Path(__file__).parents[1] / "golden"

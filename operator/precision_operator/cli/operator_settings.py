@@ -3,15 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from precision_api.facts.names import DEFAULT_PRIORITY_CLASS, LABEL_APP
+from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.cli.connection_options import or_if_forbidden
 from precision_operator.cluster import Cluster, get_or_none, paths
 from precision_operator.core.observe.observed import ProfileView, Raw, Settings
-from precision_operator.shell.settings import Configured, configured_in
+from precision_operator.shell.settings import BINDINGS, OURS, Configured, configured_in, operator_of
 
-OURS = f"{LABEL_APP}=precision-profiler"
-"""Label of what a chart's release consists of. Tenants may use it in their namespaces, but make no bindings."""
-BINDINGS = paths.collection("rbac.authorization.k8s.io/v1", "clusterrolebindings")
 UNKNOWN_IMAGE = "the-operators-own"
 UNKNOWN_SETTINGS = (
     "which agent image is the operator's own, which it allows, and what it gives agents by default is not judged"
@@ -52,13 +49,6 @@ async def _deployments(cluster: Cluster) -> Sequence[Raw]:
     wanted = [paths.item(paths.collection("apps/v1", "deployments", place), name) for place, name in programs]
     there = [await or_if_forbidden(get_or_none(cluster, path), None) for path in dict.fromkeys(wanted)]
     return [raw for raw in there if raw is not None]
-
-
-def operator_of(raw: Raw) -> tuple[str, str] | None:
-    """Namespace and name of the operator that a release's binding names; None where it names none."""
-    subject: Raw = next(iter(raw.get("subjects") or ()), {})
-    name = str(subject.get("name"))
-    return (str(subject.get("namespace")), name) if name.endswith("-operator") else None
 
 
 def served_places(

@@ -8,7 +8,8 @@ from typing import NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
+from precision_api.facts.names import DEFAULT_PRIORITY_CLASS, LABEL_APP
+from precision_operator.cluster import paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.configuration import AgentDefaults, FleetLimits, namespaces, parts
 from precision_operator.core.observe.node_gate import NodeGate
@@ -17,6 +18,10 @@ from precision_operator.core.observe.stop import stop_of
 from precision_operator.core.observe.views import spec_problem
 
 Told = TypeVar("Told", bound=BaseModel)
+
+OURS = f"{LABEL_APP}=precision-profiler"
+"""Label of what a chart's release consists of. Tenants may use it in their namespaces, but make no bindings."""
+BINDINGS = paths.collection("rbac.authorization.k8s.io/v1", "clusterrolebindings")
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,13 @@ def configured_by(options: argparse.Namespace) -> Configured:
     told["stop"] = stop_of(options.stop, options.stop_message, "the chart's value agent.stop")
     settings = Settings(**told, started=format_time(datetime.now(UTC)))
     return Configured(settings, options.watch_namespaces)
+
+
+def operator_of(binding: Raw) -> tuple[str, str] | None:
+    """Namespace and name of the operator that a release's binding names; None where it names none."""
+    subject: Raw = next(iter(binding.get("subjects") or ()), {})
+    name = str(subject.get("name"))
+    return (str(subject.get("namespace")), name) if name.endswith("-operator") else None
 
 
 def configured_in(deployment: Raw) -> Configured:

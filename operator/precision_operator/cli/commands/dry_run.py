@@ -14,7 +14,7 @@ from precision_api.kinds.profile import ProfileSpec
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
 from precision_operator.cli.connection_options import ask_cluster
-from precision_operator.cli.gathering import ProfileInFile, Seen, Texts, planned
+from precision_operator.cli.gathering import ProfileInFile, Seen, planned
 from precision_operator.cli.options import FormOf, Namespace, Reach, asks_cluster, seconds_of
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
@@ -26,6 +26,7 @@ from precision_operator.core.observe.views import profile_view
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import Said
 from precision_operator.core.status.decisions import DECISIONS, GONE, rows
+from precision_operator.shell.observing.gather import Texts
 
 _DEFAULT_IMAGE = "the-operators-own"
 

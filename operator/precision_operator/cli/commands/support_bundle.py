@@ -21,11 +21,11 @@ from precision_api.facts import names
 from precision_api.facts.names import GROUP
 from precision_operator.cli import plugin_version
 from precision_operator.cli.connection_options import ask_cluster
-from precision_operator.cli.operator_settings import BINDINGS, OURS, operator_of
 from precision_operator.cli.options import AllNamespaces, Namespace, Reach, asks_cluster, place_of
 from precision_operator.cli.terminal import fail, note, say
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import Raw
+from precision_operator.shell.settings import BINDINGS, OURS, operator_of
 
 FOLDER = "precision-support-bundle"
 LOG_LINES = 5_000

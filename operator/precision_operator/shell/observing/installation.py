@@ -18,15 +18,13 @@ from precision_operator.core.rbac import COMPONENTS
 from precision_operator.core.status.doctor import ANYWHERE, Facts, Release, Unseen, World, component_of
 from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache
 from precision_operator.shell.observing.gather import Gatherer, list_into
-from precision_operator.shell.settings import configured_in
+from precision_operator.shell.settings import BINDINGS, OURS, configured_in, operator_of
 
 T = TypeVar("T")
 Programs = Mapping[str, Raw]
 """Deployments by component."""
-OURS = "app.kubernetes.io/name=precision-profiler"
 LOOKS = 256
 """How many nodes are looked at: a bound, for a fleet that is busy throughout."""
-_DEPLOYMENTS = "apps/v1", "deployments"
 _REVIEWS = paths.collection("authorization.k8s.io/v1", "selfsubjectrulesreviews")
 _METADATA = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
 """What is asked for of a Secret: that it is there, never what it holds."""
@@ -81,11 +79,18 @@ async def _or(reading: Awaitable[T], absent: T | Unseen) -> T | Unseen:
 
 
 async def _programs(cluster: Cluster, namespace: str | None, own: str, exporter: bool) -> Programs:
+    """Of the first release that a binding of the chart names, as anybody may make other Deployments; or one's own."""
+
+    def path(place: str, name: str) -> str:
+        return paths.item(paths.collection("apps/v1", "deployments", place), name)
+
     if own:
-        there = await cluster.get(paths.item(paths.collection(*_DEPLOYMENTS, cluster.namespace), own))
-        return {"operator": there} | ({"exporter": {}} if exporter else {})
-    listed = await cluster.list_views(paths.collection(*_DEPLOYMENTS, namespace), lambda raw: raw, OURS)
-    return {component_of(raw): raw for raw in reversed(listed)}
+        return {"operator": await cluster.get(path(cluster.namespace, own))} | ({"exporter": {}} if exporter else {})
+    for place, name in await cluster.list_views(BINDINGS, operator_of, OURS):
+        if namespace in (None, place) and (there := await get_or_none(cluster, path(place, name))):
+            other = await get_or_none(cluster, path(place, f"{name.removesuffix('operator')}exporter"))
+            return {"operator": there} | ({"exporter": other} if other else {})
+    return {}
 
 
 def _release(programs: Programs) -> Release | str:
@@ -132,7 +137,7 @@ async def _world(cluster: Cluster, operator: Release) -> World:
             except ApiError as error:
                 if (kind, error.status) != ("slices", 404):  # before Kubernetes 1.34
                     raise
-    gatherer = Gatherer(cluster, cache, settings, operator.namespaces, clock=clock)
+    gatherer = Gatherer(cluster, cache, settings, operator.namespaces, patience=None, clock=clock)
     made = {"name": "doctor", "namespace": operator.namespaces[0], "creationTimestamp": format_time(clock())}
     raws = [*cache.all("profiles").values(), {"metadata": made, "spec": _SPEC}]
     profiles = [profile for profile in map(profile_view, raws) if not profile.deleting]
