@@ -28,7 +28,7 @@ async def scrape(pod: Raw, port: int) -> str:
 
 
 async def _facts(options: argparse.Namespace) -> Facts:
-    async with DirectCluster.connect(options.kubeconfig) as cluster:
+    async with DirectCluster.connect(None) as cluster:
         return await looked_at(cluster, scrape, None, options.deployment, options.exporter)
 
 
@@ -37,7 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m precision_operator.doctor", description=__doc__)
     parser.add_argument("--deployment", required=True, help="The operator's, in our namespace.")
     parser.add_argument("--no-exporter", dest="exporter", action="store_false", help="There is none.")
-    parser.add_argument("--kubeconfig", help="Default: as the operator's.")
     try:
         facts = asyncio.run(_facts(parser.parse_args(argv)))
     except (ApiError, ConnectionProblem) as error:

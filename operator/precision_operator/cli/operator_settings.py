@@ -46,7 +46,7 @@ async def configured(cluster: Cluster, namespace: str, notes: list[str]) -> Oper
 async def _deployments(cluster: Cluster) -> Sequence[Raw]:
     """Those of operators that bindings of the chart name, where the user may see both: anybody may make others."""
     programs, _ = await or_if_forbidden(cluster.list_trimmed(BINDINGS, operator_of, OURS), ([], ""))
-    wanted = [paths.item(paths.collection("apps/v1", "deployments", place), name) for place, name in programs]
+    wanted = [paths.item(paths.deployments(place), name) for place, name in programs]
     there = [await or_if_forbidden(get_or_none(cluster, path), None) for path in dict.fromkeys(wanted)]
     return [raw for raw in there if raw is not None]
 

@@ -6,8 +6,8 @@ The ways are classes of their own, so that none pays for another one's packages:
 import asyncio
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
@@ -23,6 +23,8 @@ Json = dict[str, Any]
 """A Kubernetes object, or a list of them, as decoded JSON."""
 Query = Mapping[str, str | None] | None
 """Parameters of a URL; what is None is left out."""
+Headers = Mapping[str, str]
+JSON: Headers = {"Accept": "application/json, */*", "Content-Type": "application/json"}
 View = TypeVar("View")
 
 USER_AGENT = "precision-profiler"
@@ -83,7 +85,6 @@ class Cluster(ABC):
         self.server = server
         self.user_agent = USER_AGENT
         """How audit logs name this process; what is before the slash is the field manager of what it writes."""
-        self._headers: Mapping[str, str] = {}
         self.before_write: Callable[[], None] = lambda: None
         """Called just before each request that changes something; what it raises is raised instead of the request."""
         self.answered: Callable[[str, int], None] = lambda method, status: None
@@ -101,15 +102,6 @@ class Cluster(ABC):
         Raises OSError where there is none, TimeoutError after the deadline, or where `silent_seconds` stand in its
         place, when nothing has come for so long. Follows no redirect.
         """
-
-    @contextmanager
-    def with_headers(self, headers: Mapping[str, str]) -> Iterator[None]:
-        """In the block each request has these, beside or in place of the usual ones."""
-        self._headers = headers
-        try:
-            yield
-        finally:
-            self._headers = {}
 
     async def list_all(
         self, path: str, label_selector: str | None = None, field_selector: str | None = None, limit: int = PAGE_ITEMS
@@ -202,16 +194,17 @@ class Cluster(ABC):
                     raise error_of(f"WATCH {path}", int(event["object"].get("code") or 0), "", body, None)
                 yield event
 
-    async def get(self, path: str, query: Query = None) -> Json:
-        return await self._json("GET", path, query)
+    async def get(self, path: str, query: Query = None, headers: Headers = JSON) -> Json:
+        """The object at `path`; `headers` are sent beside, or in place of, the usual ones."""
+        return await self._json("GET", path, query, headers=headers)
 
     async def get_text(self, path: str, limit_bytes: int = _TEXT_LIMIT_BYTES) -> str:
         """At most `limit_bytes` of an answer that is not JSON: /readyz, /metrics."""
         return (await self._bytes("GET", path, limit=limit_bytes)).decode(errors="replace")
 
-    async def create(self, path: str, body: Json, query: Query = None) -> Json:
+    async def create(self, path: str, body: Json, query: Query = None, headers: Headers = JSON) -> Json:
         """The object that was created in the collection at `path`; ApiError 409 AlreadyExists if its name is taken."""
-        return await self._json("POST", path, query, body)
+        return await self._json("POST", path, query, body, headers)
 
     async def replace(self, path: str, body: Json) -> Json:
         """The object at `path`, replaced as a whole; ApiError 409 Conflict if its resourceVersion is not `body`'s."""
@@ -250,12 +243,12 @@ class Cluster(ABC):
         A merge patch with metadata.resourceVersion or metadata.uid in it is refused (409) when that has changed. A
         strategic merge keeps the list items (conditions) that the patch does not name; built-in kinds only.
         """
-        return await self._json("PATCH", path, query, body, _PATCH_TYPES[kind])
+        return await self._json("PATCH", path, query, body, {"Content-Type": _PATCH_TYPES[kind]})
 
     async def apply(self, path: str, body: Json, field_manager: str, force: bool = True) -> Json:
         """The object after a server-side apply: created if missing, our fields that are no longer sent are dropped."""
         query = {"fieldManager": field_manager, "force": "true" if force else "false"}
-        return await self._json("PATCH", path, query, body, _PATCH_TYPES["apply"])
+        return await self._json("PATCH", path, query, body, {"Content-Type": _PATCH_TYPES["apply"]})
 
     async def read_log(
         self,
@@ -275,9 +268,9 @@ class Cluster(ABC):
         return await self._bytes("GET", path, query, limit=limit_bytes)
 
     async def _json(
-        self, method: str, path: str, query: Query, body: object = None, kind: str = "application/json", **at: int
+        self, method: str, path: str, query: Query, body: object = None, headers: Headers = JSON, **at: int
     ) -> Json:
-        data = await self._bytes(method, path, query, body, kind, **at)
+        data = await self._bytes(method, path, query, body, headers, **at)
         try:
             document = from_json(data)
         except ValueError as error:
@@ -292,12 +285,12 @@ class Cluster(ABC):
         path: str,
         query: Query = None,
         body: object = None,
-        content_type: str = "application/json",
+        headers: Headers = JSON,
         limit: int | None = None,
         most: int = BODY_LIMIT_BYTES,
     ) -> bytes:
         """The body of a 2xx answer: at most `limit` bytes of it; without one all, or ApiError where it is too large."""
-        async with self._response(method, path, query, body, content_type) as response:
+        async with self._response(method, path, query, body, headers) as response:
             content = await _read(response, limit or most)
         if limit is None and len(content) > most:
             raise ApiError(response.status, TOO_LARGE, f"{method} {path}: the answer is larger than {most:,} bytes")
@@ -310,19 +303,18 @@ class Cluster(ABC):
         path: str,
         query: Query = None,
         body: object = None,
-        content_type: str = "application/json",
+        headers: Headers = JSON,
         silent_seconds: float | None = None,
     ) -> AsyncIterator[Answer]:
         """A 2xx answer, to be read in the block. Raises ApiError, also for what goes wrong while it is read."""
         act = f"{method} {path}"
-        headers = {"Accept": "application/json, */*", "User-Agent": self.user_agent, "Content-Type": content_type}
-        headers |= self._headers
+        sent = {"User-Agent": self.user_agent, **JSON, **headers}
         asked = {key: value for key, value in (query or {}).items() if value is not None}
         target = path + (f"?{urlencode(asked)}" if asked else "")
         refusal = b""
         try:
             began = self.server_time.local()
-            async with self._exchange(method, target, headers, body, silent_seconds) as answer:
+            async with self._exchange(method, target, sent, body, silent_seconds) as answer:
                 self.server_time.heard(began, answer.header("Date"))
                 if answer.status < 300:
                     yield answer
@@ -342,10 +334,10 @@ class Cluster(ABC):
             raise error_of(act, answer.status, answer.phrase, refusal, answer.header("Retry-After"))
 
 
-async def get_or_none(cluster: Cluster, path: str) -> Json | None:
+async def get_or_none(cluster: Cluster, path: str, **how: Headers) -> Json | None:
     """What is at `path`; None where there is nothing (404). Raises ApiError for any other refusal."""
     try:
-        return await cluster.get(path)
+        return await cluster.get(path, **how)
     except ApiError as error:
         if error.status == 404:
             return None

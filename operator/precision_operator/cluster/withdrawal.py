@@ -14,7 +14,7 @@ from typing import Any
 
 from precision_operator.cluster.client import Cluster
 from precision_operator.cluster.errors import ApiError
-from precision_operator.cluster.paths import collection, item
+from precision_operator.cluster.paths import deployments, item
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ async def own_deployment_deleted(cluster: Cluster, name: str) -> None:
     """
     if not name:
         await asyncio.Event().wait()
-    path, chosen = collection("apps/v1", "deployments", cluster.namespace), f"metadata.name={name}"
+    path, chosen = deployments(cluster.namespace), f"metadata.name={name}"
     there, pause, problem = False, FIRST_PAUSE_SECONDS, ""
     while True:
         try:
@@ -78,7 +78,7 @@ async def own_deployment_deleted(cluster: Cluster, name: str) -> None:
 async def signal_comes(stop: asyncio.Event, cluster: Cluster, name: str) -> None:
     """Wait for the signal that follows the deletion, within a bound; or until our Deployment is back, to begin anew."""
     _log.info("our Deployment is deleted: no request follows; waiting for the signal")
-    path = item(collection("apps/v1", "deployments", cluster.namespace), name)
+    path = item(deployments(cluster.namespace), name)
     waiting = asyncio.create_task(stop.wait())
     try:
         for _ in range(int(SIGNAL_SECONDS / BACK_SECONDS)):

@@ -15,6 +15,7 @@ from precision_operator.cli.allowed import strictly
 from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.gathering import ProfileInFile, Seen, planned
+from precision_operator.cli.operator_settings import UNKNOWN_IMAGE
 from precision_operator.cli.options import FormOf, Namespace, Reach, asks_cluster, seconds_of
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
@@ -27,8 +28,6 @@ from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import Said
 from precision_operator.core.status.decisions import DECISIONS, GONE, rows
 from precision_operator.shell.observing.gather import Texts
-
-_DEFAULT_IMAGE = "the-operators-own"
 
 COLUMNS: Columns[Mapping[str, Any]] = (
     Column("node", header="node"),
@@ -114,15 +113,13 @@ def _config_maps(profile: ProfileView, texts: Sequence[str]) -> dict[tuple[str, 
     return contents
 
 
-def _offline(
-    profile: ProfileView, texts: Mapping[tuple[str, str], dict[str, str]], nodes: Iterable[Mapping[str, Any]]
-) -> Observed:
+def _offline(profile: ProfileView, texts: Texts, nodes: Iterable[Mapping[str, Any]]) -> Observed:
     note("without a cluster nodes count as idle, and the operator's settings and other profiles are not known")
-    image = (profile.spec.agent.image if profile.spec else None) or _DEFAULT_IMAGE
+    image = (profile.spec.agent.image if profile.spec else None) or UNKNOWN_IMAGE
     by_uid = {str(node["metadata"].get("uid") or node["metadata"]["name"]): node for node in nodes}
     return Observed(
         now=profile.created,
-        settings=Settings(_DEFAULT_IMAGE, (image,), priority_class="", agent_service_account=""),
+        settings=Settings(UNKNOWN_IMAGE, (image,), priority_class="", agent_service_account=""),
         profiles=(profile,),
         nodes=by_uid,
         occupancy={str(node["metadata"]["name"]): Occupancy(None) for node in by_uid.values()},

@@ -97,16 +97,11 @@ def _would_start(facts: NodeFacts, node_state: NodeState | None, start: Start, s
     idle = ", idle" if spec.idle.required else ""
     queue = spec.agent.queue_name
     does = f"be handed to Kueue's queue {queue}" if queue else "start"
-    due = _due(node_state)
-    again = f" ({due}: {_what(due, node_state)})" if due else ""
-    return f"{offer(facts)}{idle}: attempt {attempt} would {does} now{again}."
-
-
-def _what(due: str, node_state: NodeState | None) -> str:
-    """The sentence of `due` without its next step: the node would be measured at once."""
     begins = node_state.current.begins if node_state is not None and node_state.current is not None else None
-    message = begins.message if begins is not None else ""
-    return message.removesuffix(REASONS[due].next_step).strip().removesuffix(".")
+    due, again = _due(node_state), ""
+    if due and begins is not None:  # without its next step: the node would be measured at once
+        again = f" ({due}: {begins.message.removesuffix(REASONS[due].next_step).strip().removesuffix('.')})"
+    return f"{offer(facts)}{idle}: attempt {attempt} would {does} now{again}."
 
 
 def _due(node_state: NodeState | None) -> str | None:

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from inspect import signature
 from typing import Any
 
 from precision_api.facts.names import API_VERSION, DEFAULT_POOL_LABEL, PROFILE_KIND
-from precision_api.facts.plain_text import number_of, one_line
+from precision_api.facts.plain_text import first_of, number_of, one_line
 from precision_api.kinds.crdgen import KINDS, definition
 from precision_operator.core.attempts.node_state import ProfilePlan
 from precision_operator.core.observe.clock import time_or_none
@@ -25,8 +26,8 @@ from precision_operator.core.status.decisions import DECISIONS, WOULD_START, row
 
 ANYWHERE = "kube-public"
 """A namespace where no right of ours is bound: what may be done there may be done everywhere."""
-SHOWN = 5
-"""Names in one line."""
+_named = partial(first_of, most=5)
+"""The names of one line."""
 INSTALL = "helm upgrade --install precision-profiler oci://REGISTRY/precision-profiler"
 NEW = f"{INSTALL} -n precision-system --create-namespace --reuse-values"
 
@@ -282,8 +283,3 @@ def text(made: Mapping[str, Any]) -> str:
         lines.append(f"{row['state']:11}  {row['check']:12}  {one_line(row['message'])}")
         lines += [f"{'':27}fix: {row['fix']}"] if row["fix"] else []
     return "\n".join([*lines, "", f"next: {made['next']}"])
-
-
-def _named(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

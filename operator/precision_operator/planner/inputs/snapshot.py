@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from precision_api.exchange.result import LossVerdict
 from precision_api.facts.json_text import first_wrong
 from precision_api.facts.names import FRESH, grouped
+from precision_api.facts.plain_text import first_of
 from precision_api.kinds.profile import ProfileSpec, Thresholds
 from precision_api.kinds.report import ReportHardware, ReportRun, ReportStatus
 from precision_api.models.workload import resolve
@@ -160,10 +161,8 @@ def fleet_of(
 
 def _unread(problems: Sequence[str]) -> Iterator[str]:
     if problems:
-        more = f"; and {len(problems) - NAMED} more" if len(problems) > NAMED else ""
-        shown = "; ".join(problems[:NAMED])
         yield (
-            f"{len(problems)} of the reports can't be read and are left out: {shown}{more}. "
+            f"{len(problems)} of the reports can't be read and are left out: {first_of(problems, NAMED, '; ')}. "
             "Delete such a report, and its node is measured again"
         )
 

@@ -80,16 +80,14 @@ async def _or(reading: Awaitable[T], absent: T | Unseen) -> T | Unseen:
 
 async def _programs(cluster: Cluster, namespace: str | None, own: str, exporter: bool) -> Programs:
     """Of the first release that a binding of the chart names, as anybody may make other Deployments; or one's own."""
-
-    def path(place: str, name: str) -> str:
-        return paths.item(paths.collection("apps/v1", "deployments", place), name)
-
     if own:
-        return {"operator": await cluster.get(path(cluster.namespace, own))} | ({"exporter": {}} if exporter else {})
+        there = await cluster.get(paths.item(paths.deployments(cluster.namespace), own))
+        return {"operator": there} | ({"exporter": {}} if exporter else {})
     for place, name in await cluster.list_views(BINDINGS, operator_of, OURS):
-        if namespace in (None, place) and (there := await get_or_none(cluster, path(place, name))):
-            other = await get_or_none(cluster, path(place, f"{name.removesuffix('operator')}exporter"))
-            return {"operator": there} | ({"exporter": other} if other else {})
+        wanted = {c: f"{name.removesuffix('operator')}{c}" for c in COMPONENTS if namespace in (None, place)}
+        found = {c: await get_or_none(cluster, paths.item(paths.deployments(place), n)) for c, n in wanted.items()}
+        if found.get("operator"):
+            return {component: raw for component, raw in found.items() if raw}
     return {}
 
 
@@ -109,8 +107,8 @@ async def _rules(cluster: Cluster, operator: Release, programs: Programs, own: b
     for component, place in product(there, {ANYWHERE, operator.key[0], *operator.namespaces}):
         account = programs[component]["spec"]["template"]["spec"].get("serviceAccountName", "default")
         user = f"system:serviceaccount:{operator.key[0]}:{account}"
-        with cluster.with_headers({} if own else {"Impersonate-User": user}):
-            rules[component, place] = (await cluster.create(_REVIEWS, {"spec": {"namespace": place}}))["status"]
+        who, asked = {} if own else {"Impersonate-User": user}, {"spec": {"namespace": place}}
+        rules[component, place] = (await cluster.create(_REVIEWS, asked, headers=who))["status"]
     return rules
 
 
@@ -121,9 +119,8 @@ async def _secrets(cluster: Cluster, operator: Release) -> Mapping[str, bool]:
         naming.append((place, await get_or_none(cluster, path) or {}))
     for place, raw in naming:
         for row in raw.get("imagePullSecrets") or ():
-            with cluster.with_headers(_METADATA):
-                path = paths.item(paths.collection("v1", "secrets", place), row["name"])
-                there[f"{place}/{row['name']}"] = await get_or_none(cluster, path) is not None
+            path = paths.item(paths.collection("v1", "secrets", place), row["name"])
+            there[f"{place}/{row['name']}"] = await get_or_none(cluster, path, headers=_METADATA) is not None
     return there
 
 
