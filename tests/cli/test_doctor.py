@@ -24,13 +24,12 @@ from tests.support.report_objects import profile_object
 
 HOME, NAME = "precision-system", "precision-profiler-"
 OPENAPI = f"/openapi/v3/apis/{API_VERSION}"
-PROGRAM, PODS = f"{paths.collection('apps/v1', 'deployments', HOME)}/{NAME}", paths.pods(HOME)
+PROGRAM, PODS = f"{paths.deployments(HOME)}/{NAME}", paths.pods(HOME)
 LEASE = paths.item(paths.leases(HOME), f"{NAME}operator")
 ACCOUNT = paths.collection("v1", "serviceaccounts", "ml") + "/precision-profiler-agent"
 CLASS = paths.collection("scheduling.k8s.io/v1", "priorityclasses") + f"/{DEFAULT_PRIORITY_CLASS}"
 SECRET = paths.collection("v1", "secrets", "ml") + "/login"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
-SCRAPED = f"{PODS}/exporter-0:9464/proxy/scraped"
 READY = {"type": "Ready", "status": "True"}
 ARGS = ("--agent-image=r.test/agent:1", "--allowed-images=r.test/", f"--lease-name={NAME}operator")
 
@@ -62,7 +61,8 @@ def sound(api: Api) -> Api:
     api.objects[LEASE] = {"spec": {"holderIdentity": "operator-0", "leaseDurationSeconds": 600}}
     renew(api, 3)
     api.objects |= {ACCOUNT: {"imagePullSecrets": [{"name": "login"}]}, SECRET: {}, CLASS: {}}
-    api.texts[SCRAPED] = json.dumps({"at": "2026-11-27T10:00:00Z", "by": "Prometheus/3.5.0 from 10.0.0.7"})
+    scraped = '{"at": "2026-11-27T10:00:00Z", "by": "Prometheus/3.5.0 from 10.0.0.7"}'
+    api.texts[f"{PODS}/exporter-0:9464/proxy/scraped"] = scraped
     api.hold(paths.NODES, node_object(name="a"))
     for kind in (paths.profiles, paths.reports, paths.jobs, paths.pods):
         api.hold(kind("ml"))
@@ -91,6 +91,11 @@ def old_definitions(api: Api) -> None:
 
 def container(api: Api, **changes: Any) -> None:
     api.objects[f"{PROGRAM}operator"]["spec"]["template"]["spec"]["containers"][0] |= changes
+
+
+def look_alike(api: Api) -> None:
+    api.collections[BINDINGS].clear()
+    api.hold(paths.deployments(HOME), api.objects[f"{PROGRAM}operator"])
 
 
 def tainted(api: Api) -> None:
@@ -125,6 +130,7 @@ BROKEN: dict[str, tuple[Callable[[Api], Any], str, str, tuple[str, ...]]] = {
     "no definitions": (no_definitions, "definitions", "does not serve", ("GPU nodes",)),
     "old definitions": (old_definitions, "definitions", "they lack PrecisionProfile.spec.rollout.canary", ()),
     "no operator": (lambda api: api.objects.pop(f"{PROGRAM}operator"), "operator", "no Deployment", OF_OPERATOR),
+    "a look-alike that no binding names": (look_alike, "operator", "no Deployment", OF_OPERATOR),
     "another version": (lambda api: container(api, args=[]), "operator", "another version", OF_OPERATOR),
     "no leader": (lambda api: api.objects.pop(LEASE), "leader", "no replica leads", ()),
     "a silent leader": (lambda api: renew(api, 900), "leader", "operator-0, renewed 9", ()),
@@ -173,7 +179,8 @@ def test_each_right_that_a_user_lacks_leaves_a_check_unmade_and_none_wrong(sound
     assert lines[-1] == "next: kubectl auth can-i --list"
 
 
-def test_who_has_profiles_is_shown_them(sound: Api) -> None:
+def test_who_has_profiles_is_shown_them_and_another_place_has_no_operator(sound: Api) -> None:
+    assert "wrong        operator" in sound.run("doctor", "-n", "ml").stdout
     sound.profiles(profile_object(status={}))
     assert states(sound)[1]["next"] == "kubectl precision -n ml status"
 
