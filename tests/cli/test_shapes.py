@@ -3,8 +3,6 @@
 import csv
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -244,13 +242,3 @@ def test_wrong_input_ends_with_code_2_and_a_sentence_on_stderr(arguments: tuple[
 def test_a_file_that_cannot_be_used_is_refused(text: str, words: list[str]) -> None:
     result = run(*(("--hf-config", "-", *SIZES) if text.startswith("{") else ("-f", "-")), stdin=text)
     assert (result.exit_code, [word for word in words if word not in result.stderr]) == (2, [])
-
-
-def test_shapes_starts_without_cluster_client_or_yaml() -> None:
-    heavy = "kubernetes kopf aiohttp yaml prometheus_client torch"
-    program = (
-        "import sys; from precision_operator.cli import app; app(['shapes', '--preset', 'codonfm-5b', '-o', 'json'], "
-        f"standalone_mode=False); sys.exit(' '.join(m for m in '{heavy}'.split() if m in sys.modules) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
