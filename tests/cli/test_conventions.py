@@ -57,7 +57,6 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 """What a command is called with, where it needs arguments."""
 
 runner = CliRunner()
-each_command = pytest.mark.parametrize("name", COMMANDS)
 MODELS = {PROFILE_KIND: ProfileSpec, PLAN_KIND: PlanSpec}
 NUMBER_OR_PERCENT = 'write a number of nodes from 1 on, or a per cent from "1%" to "100%"'
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -103,7 +102,7 @@ def options(name: str) -> set[str]:
     return {flag for parameter in command(name).params for flag in getattr(parameter, "opts", ())}
 
 
-@each_command
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples_that_are_command_lines_of_it(name: str) -> None:
     for example in EXAMPLES[name]:
         line = example.partition("&& ")[2] or example
@@ -210,6 +209,30 @@ def test_a_cluster_that_is_not_there_is_code_1_with_what_to_try(name: str, api: 
     assert done.stderr.endswith("Try kubectl version.\n")
 
 
+each_reader = pytest.mark.parametrize("name", ["status", "nodes", "why", "compare", "report", "rerun"])
+
+
+@each_reader
+def test_a_cluster_without_the_crds_says_to_install_the_chart_and_a_missing_right_is_named(api: Api, name: str) -> None:
+    done = api.run(name, *ARGUMENTS.get(name, ()))
+    told = "error: this cluster has no PrecisionProfiles: install the chart, or choose another --context\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (4, "", told)
+    told = 'User "u" cannot list resource "precisionprofiles" in API group "precisionprofiler.io" '
+    api.refused[paths.profiles("ml")] = f'{told}in the namespace "ml"'
+    api.refused[paths.profiles()] = f"{told}at the cluster scope"
+    done = api.run(name, *ARGUMENTS.get(name, ()))
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert "you may not list precisionprofiles.precisionprofiler.io in namespace ml" in done.stderr
+
+
+@each_reader
+@pytest.mark.parametrize("duration", ["", "soon", "-1s", "0", "99d"])
+def test_a_timeout_that_is_none_is_wrong_input(api: Api, name: str, duration: str) -> None:
+    done = api.run(name, *ARGUMENTS.get(name, ()), f"--request-timeout={duration}")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "is no duration; write for example 30s or 2m" in done.stderr
+
+
 def keys_of(document: Any) -> Iterator[str]:
     if isinstance(document, dict):
         for key, value in document.items():
@@ -229,13 +252,12 @@ def test_json_is_in_camel_case(name: str, api: Api) -> None:
     assert {key for key in keys if not re.fullmatch("[a-z]+([A-Z]?[a-z0-9]+)*(BF16|GPU)?", key)} == set()
 
 
-PROFILE_FILE = str(EXAMPLES_FOLDER / "quick-llama3-8b.yaml")
 WITHOUT_ROWS_AND_WITH: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "status": (("status", "-l", "team=none"), ("status",)),
     "nodes": (("nodes", "--only", "simulated"), ("nodes",)),
     "every node": (("nodes", "--all", "--only", "simulated"), ("nodes", "--all")),
     "why": (("why", "good-0", "-n", "empty"), ("why", "good-0")),
-    "dry-run": (("dry-run", "-f", PROFILE_FILE, "--nodes", "none.yaml"), ("dry-run", "-f", PROFILE_FILE)),
+    "dry-run": (("dry-run", *ARGUMENTS["dry-run"], "--nodes", "none.yaml"), ("dry-run", *ARGUMENTS["dry-run"])),
     "compare": (("compare", "node/good-0", "node/other"), ("compare", "node/good-0", "node/good-1")),
     "plan": (
         ("plan", "-f", "late.yaml", "--fleet", "fleet.json"),

@@ -419,43 +419,6 @@ def test_all_namespaces_ask_for_all_of_them_and_exclude_one(api: Api) -> None:
     assert api.asked[-1][0] == paths.profiles()
 
 
-# What stands in the way, the same for every command.
-
-COMMANDS = {
-    "status": ("status",),
-    "nodes": ("nodes",),
-    "why": ("why", "n1"),
-    "compare": ("compare", "pool/a", "pool/b"),
-    "report": ("report", "nightly"),
-    "rerun": ("rerun", "n1"),
-}
-each_command = pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-
-
-@each_command
-def test_a_cluster_without_the_crds_says_to_install_the_chart_and_a_missing_right_is_named(
-    api: Api, words: tuple[str, ...]
-) -> None:
-    done = api.run(*words)
-    told = "error: this cluster has no PrecisionProfiles: install the chart, or choose another --context\n"
-    assert (done.exit_code, done.stdout, done.stderr) == (4, "", told)
-    told = 'User "u" cannot list resource "precisionprofiles" in API group "precisionprofiler.io" '
-    for place in ("ml", None):
-        where = 'in the namespace "ml"' if place else "at the cluster scope"
-        api.refused[paths.profiles(place)] = told + where
-    done = api.run(*words)
-    assert (done.exit_code, done.stdout) == (3, "")
-    assert "you may not list precisionprofiles.precisionprofiler.io in namespace ml" in done.stderr
-
-
-@each_command
-@pytest.mark.parametrize("duration", ["", "soon", "-1s", "0", "99d"])
-def test_a_timeout_that_is_none_is_wrong_input(api: Api, words: tuple[str, ...], duration: str) -> None:
-    done = api.run(*words, f"--request-timeout={duration}")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "is no duration; write for example 30s or 2m" in done.stderr
-
-
 def test_reports_without_a_training_rate_are_no_fleet_to_plan_with(api: Api) -> None:
     api.profiles(profile_object())
     api.hold(paths.NODES, {"metadata": {"name": "a", "uid": "uid-a", "labels": {}}})
