@@ -135,20 +135,14 @@ def test_what_asks_a_cluster_takes_kubectls_options(name: str) -> None:
     assert options(name) >= {*CLUSTER_OPTIONS, "--namespace", "-n", "--output", "-o"}
 
 
-@pytest.mark.parametrize(
-    ("typed", "taken"),
-    [
+def test_kubectls_options_may_stand_before_the_command() -> None:
+    for typed, taken in (
         (["-n", "ml", "status"], ["status", "-n", "ml"]),
         (["--namespace=ml", "-A", "why", "n1"], ["why", "--namespace=ml", "-A", "n1"]),
         (["--context", "prod", "nodes", "-o", "json"], ["nodes", "--context", "prod", "-o", "json"]),
-        (["status", "-n", "ml"], ["status", "-n", "ml"]),
-        (["--help"], ["--help"]),
-        (["-n"], ["-n"]),
-        ([], []),
-    ],
-)
-def test_kubectls_options_may_stand_before_the_command(typed: list[str], taken: list[str]) -> None:
-    assert command_first(typed) == taken
+        *((same, same) for same in (["status", "-n", "ml"], ["--help"], ["-n"], list[str]())),
+    ):
+        assert command_first(typed) == taken
 
 
 def test_an_option_may_come_before_the_command_and_names_need_objects(capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,32 +67,21 @@ def test_the_page_of_a_slow_node_says_so_and_names_its_peers(api: Api, tmp_path:
 def test_a_saved_result_needs_no_cluster_and_its_page_may_go_to_stdout(api: Api, tmp_path: Path) -> None:
     saved = tmp_path / "result.json"
     saved.write_text(full_result().model_dump_json(by_alias=True))
-    api.port = 1
+    api.reachable = False
     assert "Node node-1" in written(api, tmp_path, str(saved))
     assert api.run("report", str(saved), "-o", "-").stdout.startswith("<!doctype html>")
 
 
-def test_without_the_full_result_the_page_stands_and_says_what_is_missing(api: Api, tmp_path: Path) -> None:
+def test_without_a_full_result_that_can_be_read_the_page_stands_and_says_why(api: Api, tmp_path: Path) -> None:
     api.profiles(profile_object())
-    broken = with_detail(api, measured("n0"), full_result())
-    api.objects[paths.item(paths.config_maps("ml"), broken["status"]["run"]["detail"])]["binaryData"] = {}
-    api.reports(broken)
-    page = written(api, tmp_path, "node/n0")
-    assert "Training speedup" in page
-    assert "has no result.json.gz" in page
-    assert 'id="gemms"' not in page
-
-
-def test_a_damaged_full_result_is_no_crash(api: Api, tmp_path: Path) -> None:
-    api.profiles(profile_object())
-    hurt = with_detail(api, measured("n0"), full_result())
-    name = hurt["status"]["run"]["detail"]
+    api.reports(hurt := with_detail(api, measured("n0"), full_result()))
+    held = api.objects[paths.item(paths.config_maps("ml"), hurt["status"]["run"]["detail"])]
     bomb = base64.b64encode(gzip.compress(b"0" * (9 << 20))).decode()
-    for packed, words in (("AAAA", "is not gzip"), ("?", "not base64"), (bomb, "too large")):
-        api.objects[paths.item(paths.config_maps("ml"), name)]["binaryData"] = {"result.json.gz": packed}
-        api.collections.pop(paths.reports("ml"), None)
-        api.reports(hurt)
-        assert words in written(api, tmp_path, "node/n0")
+    name = "result.json.gz"
+    for packed, words in (("AAAA", "is not gzip"), ("?", "not base64"), (bomb, "too large"), ("", f"has no {name}")):
+        held["binaryData"] = {name: packed} if packed else {}
+        page = written(api, tmp_path, "node/n0")
+        assert (words in page, "Training speedup" in page, 'id="gemms"' in page) == (True, True, False)
 
 
 WRONG = {
