@@ -51,7 +51,7 @@ def sound(api: Api) -> Api:
         meta = {"name": f"{component}-0", "namespace": HOME, "labels": labels}
         api.objects[f"{PROGRAM}{component}"] = program
         api.hold(PODS, {"metadata": meta, "spec": {"containers": [container]}, "status": {"conditions": [READY]}})
-        rows = json.dumps([row for scope in rbac.SCOPES for row in rbac.rules(component, scope)])
+        rows = json.dumps([row for rules in rbac.table()[component].values() for row in rules])
         rows = rows.replace(rbac.OWN_DEPLOYMENT, NAME + component).replace(rbac.OWN_STOP, f"{NAME}stop")
         api.objects[review(component)] = {"status": {"resourceRules": json.loads(rows)}}
     api.hold(*installed(api.objects[f"{PROGRAM}operator"])[1])
