@@ -20,12 +20,7 @@ PAST = {"run": "r0", "outcome": "succeeded", "finishedAt": "2026-11-01T00:00:00Z
 
 
 def node(
-    name: str,
-    rate: float,
-    driver: str = NEW,
-    pool: str = "NVIDIA-GB200",
-    past: dict[str, Any] | None = None,
-    **run: Any,
+    name: str, rate: float, driver: str = NEW, pool: str = "NVIDIA-GB200", past: Any = None, **run: Any
 ) -> dict[str, Any]:
     """A measured node; `past` is the run before, as its report's history has it."""
     row = recipe_row("nvfp4", 1.6, tokensPerJoule=f"{rate / 5000:.4f}", tokensPerSecond=f"{rate:.0f}")

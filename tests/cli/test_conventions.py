@@ -154,17 +154,14 @@ def test_an_option_may_come_before_the_command_and_names_need_objects(capsys: py
     assert "lists no objects" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("row", "name"),
-    [
+def test_names_are_written_as_kubectl_writes_them() -> None:
+    for row, name in (
         ({"namespace": "ml", "profile": "p", "node": "n1"}, "node/n1"),
         ({"namespace": "ml", "profile": "p"}, "precisionprofile.precisionprofiler.io/p"),
         ({"kind": "profile", "namespace": "ml", "name": "p"}, "precisionprofile.precisionprofiler.io/p"),
         ({"kind": "node", "namespace": "", "name": "n1"}, "node/n1"),
-    ],
-)
-def test_names_are_written_as_kubectl_writes_them(row: dict[str, str], name: str) -> None:
-    assert as_names([row, row]) == name
+    ):
+        assert as_names([row, row]) == name
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -59,9 +59,8 @@ def test_the_page_of_a_slow_node_says_so_and_names_its_peers(api: Api, tmp_path:
     assert "110,000 against 150,000 tokens/s at the pace of the slowest GPU" in page
     assert page.index("slow is slow:") < page.index("trains fastest")
     assert "comparable nodes (itself, blind, good-0, good-1, 3 more; " in page
-    assert "good-0 gives 99.9% of the median of its peers in NVIDIA-GB200: it is not slow." in written(
-        api, tmp_path, "node/good-0"
-    )
+    good = written(api, tmp_path, "node/good-0")
+    assert "good-0 gives 99.9% of the median of its peers in NVIDIA-GB200: it is not slow." in good
 
 
 def test_a_saved_result_needs_no_cluster_and_its_page_may_go_to_stdout(api: Api, tmp_path: Path) -> None:
@@ -120,6 +119,5 @@ def test_a_profile_that_has_only_failed_on_a_node_has_no_results_of_it(api: Api,
     )
     assert "profile ml/maxf" in written(api, tmp_path, "node/n0")
     api.reports(report_object("n0"))
-    assert (
-        "n0 has results of the profiles maxf, nightly: name one with --profile" in api.run("report", "node/n0").stderr
-    )
+    told = api.run("report", "node/n0").stderr
+    assert "n0 has results of the profiles maxf, nightly: name one with --profile" in told
