@@ -124,7 +124,6 @@ def no_example(api: Api) -> None:
     unpulled(api, 0)
 
 
-UNLISTED = {review("exporter"): {"status": {"incomplete": True}}}
 OF_OPERATOR = tuple(name for name in CHECKS if name not in ("definitions", "operator"))
 BROKEN: dict[str, tuple[Callable[[Api], Any], str, str, tuple[str, ...]]] = {
     "no definitions": (no_definitions, "definitions", "does not serve", ("GPU nodes",)),
@@ -146,7 +145,7 @@ BROKEN: dict[str, tuple[Callable[[Api], Any], str, str, tuple[str, ...]]] = {
     "a silent exporter": (lambda api: api.texts.clear(), "exporter", "exporter-0: ", ()),
     "no exporter": (lambda api: api.objects.pop(f"{PROGRAM}exporter"), "", "", ("exporter",)),
     "no claims": (without_claims, "", "", ()),
-    "another authorizer": (lambda api: api.objects.update(UNLISTED), "", "", ("rights",)),
+    "no list": (lambda api: api.objects[review("exporter")].update(status={"incomplete": True}), "", "", ("rights",)),
 }
 
 

@@ -38,7 +38,6 @@ API_ACCESS = {
     "projected": {"sources": [{"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}]},
 }
 """What the API server adds to each pod that has a token."""
-NEEDLES = ("planted", "PLANTED", "eyJhbGci")
 
 
 def files_of(path: Path) -> dict[str, str]:
@@ -97,7 +96,7 @@ def test_no_planted_secret_is_in_the_archive(api: Api, tmp_path: Path, secret: s
     done = api.run("support-bundle", "-o", str(tmp_path / "b.tar.gz"))
     assert done.exit_code == 0, done.stderr
     found = files_of(tmp_path / "b.tar.gz")
-    assert [(name, needle) for name, text in found.items() for needle in NEEDLES if needle in text] == []
+    assert [(name, it) for name, text in found.items() for it in ("planted", "PLANTED", "eyJhbGci") if it in text] == []
     assert REMOVED in found[f"logs/{POD}-operator.log"]
     assert {asked for asked, _ in api.asked if "secrets" in asked or "configmaps" in asked} == set()
 
