@@ -8,12 +8,12 @@ import pytest
 
 from precision_operator.core.observe.book import EMPTY, Book
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, Reports, ReportView
+from precision_operator.core.observe.observed import Observed, Reports, ReportView
 from precision_operator.core.plan import plan
 from precision_operator.core.reasons import sentence
 from tests.support.from_scratch import unlike
 from tests.support.node_objects import node_object, resource_slice
-from tests.support.world import MINUTE, NOW, SETTINGS, gone, job, measured, nodes, observed, pod, profile, report, tried
+from tests.support.world import MINUTE, NOW, gone, job, measured, nodes, observed, pod, profile, report, tried
 
 NEW = observed([profile()])
 DONE = observed([profile()], reports=(report(status=measured()),))
@@ -25,25 +25,11 @@ RETRYING = observed(
 )
 HOUR = 60 * MINUTE
 AGING = observed([profile(schedule={"maxAge": "2h"})], reports=(report(status=measured()),))
-DAILY: ProfileView = profile(schedule={"cron": "0 12 * * *"}, created=NOW - HOUR)
-SCHEDULED = observed([DAILY], reports=(report(status=measured()),))
 JUST_NOW = format_time(NOW - MINUTE / 2)
-RAMPING = observed(
-    [profile(rollout={"rampSeconds": 60})],
-    nodes("n1", "n2"),
-    reports=(report("n2", status=measured(startedAt=JUST_NOW)),),
-)
 
 CHANGED: dict[str, tuple[Observed, str, dict[str, Any], str]] = {
     "the profile's target": (NEW, "AgentStarting", {"profiles": (profile(target={"nodeNames": ["n2"]}),)}, ""),
     "the profile's rerun": (DONE, "Measured", {"profiles": (profile(rerun="again"),)}, "AgentStarting"),
-    "what the profile may ask": (NEW, "AgentStarting", {"priority_class_exists": False}, "ProfileNotAccepted"),
-    "the operator's settings": (
-        NEW,
-        "AgentStarting",
-        {"settings": replace(SETTINGS, allowed_images=())},
-        "ProfileNotAccepted",
-    ),
     "the node": (NEW, "AgentStarting", {"nodes": nodes("n1", unschedulable=True)}, "Cordoned"),
     "the node's slices": (
         observed([profile()], {"uid-n1": node_object(gpus=None, name="n1")}, slices=()),
@@ -61,23 +47,8 @@ CHANGED: dict[str, tuple[Observed, str, dict[str, Any], str]] = {
     "the node's rerun": (DONE, "Measured", {"reports": (report(status=measured(), rerun="again"),)}, "AgentStarting"),
     "the node's Job": (NEW, "AgentStarting", {"jobs": (job(finished="Complete"),)}, "Collecting"),
     "the Job's pod": (BEGUN, "AgentStarting", {"pods": (pod(ITS_JOB),)}, "AgentRunning"),
-    "who holds the GPUs": (NEW, "AgentStarting", {"occupancy": {"n1": Occupancy("team/train-0", 8)}}, "Busy"),
-    "the watts that a report tells": (
-        observed([profile(rollout={"powerBudgetWatts": 5000})]),
-        "PowerBudgetTooSmall",
-        {"reports": (report(owner="other", status=measured(limit_watts=4000)),)},
-        "AgentStarting",
-    ),
     "the time since the failure": (RETRYING, "Retrying", {"now": NOW + 5 * MINUTE}, "AgentStarting"),
     "the age of its result": (AGING, "Measured", {"now": NOW + 3 * HOUR}, "AgentStarting"),
-    "the schedule's hour": (SCHEDULED, "Measured", {"now": NOW + 4 * HOUR}, "AgentStarting"),
-    "the time since the last start": (RAMPING, "Ramping", {"now": NOW + MINUTE}, "AgentStarting"),
-    "the last start": (
-        RAMPING,
-        "Ramping",
-        {"reports": (report("n2", status=measured(startedAt=format_time(NOW - MINUTE))),)},
-        "AgentStarting",
-    ),
 }
 """A world, where n1 stands in it, what changes, and where n1 stands then; empty where it is not matched."""
 
@@ -185,16 +156,7 @@ def test_what_a_round_did_not_ask_for_is_forgotten_and_everything_else_is_kept_h
     assert not set(map(id, again[500:])) & set(map(id, first))
 
 
-def test_plans_for_more_profiles_and_nodes_than_ever_work_nothing_out_twice() -> None:
-    profiles = [profile(f"p{number}") for number in range(4)]
-    seen = observed(profiles, nodes(*(f"n{number}" for number in range(6))))
-    first = plan(seen)
-    again = plan(replace(seen), book=first.book)
-    kept = {id(state.facts) for item in first.profiles for state in item.node_states}
-    assert {id(state.facts) for item in again.profiles for state in item.node_states} == kept
-
-
-@pytest.mark.parametrize("number", [0, 1, 2, 32])
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 7, 9, 10, 15, 36, 46])
 def test_random_worlds_are_planned_for_as_from_scratch(number: int) -> None:
-    """World 2 has 200 nodes in 80 pools."""
-    assert not [*unlike(number, passes=8)]
+    """World 2 has 200 nodes in 80 pools; each other one sees an invalidation that is taken out."""
+    assert not [*unlike(number, passes=14)]

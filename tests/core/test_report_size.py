@@ -130,10 +130,8 @@ def test_what_plans_and_statuses_keep_of_a_node_and_profile_takes_two_kib() -> N
     reports = [report(name, owner, kept_report(status)) for owner in owners for name in names]
     seen = observed([*map(profile, owners)], nodes(*names), reports=Reports(reports))
     tracemalloc.start()
-    first = plan(seen)
-    made = plan(seen, book=first.book)
-    told = tell(made, seen, tell(first, seen))
-    del first
+    made = plan(seen, book=plan(seen).book)
+    told = tell(made, seen)
     assert tracemalloc.get_traced_memory()[0] / len(reports) < 2048
     tracemalloc.stop()
     plans = *made.profiles, *(item for item, _ in told.rows)

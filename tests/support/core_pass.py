@@ -14,19 +14,11 @@ from precision_api.kinds.report import ReportStatus
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Action, Adopt, Close, Collect, Drop, Judge, Start, Withdraw
 from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
+from precision_operator.core.observe import observed as seen
 from precision_operator.core.observe.book import EMPTY, Kept
 from precision_operator.core.observe.configuration import AgentDefaults
 from precision_operator.core.observe.gpu_slices import slice_view
-from precision_operator.core.observe.observed import (
-    JobView,
-    Observed,
-    ProfileView,
-    RefusedCreation,
-    Reports,
-    ReportView,
-    Settings,
-    Yield,
-)
+from precision_operator.core.observe.observed import JobView, Observed, ProfileView, Reports, ReportView, Settings
 from precision_operator.core.observe.stop import stop_of
 from precision_operator.core.observe.views import (
     job_view,
@@ -108,8 +100,8 @@ class Core:
             slices=None if step["slices"] is None else self._all(slice_view, step["slices"]),
             priority_class_exists=step["priority_class_exists"],
             queues={(namespace, name): exists for namespace, name, exists in step["queues"]},
-            refusals={tuple(key): RefusedCreation(**_with_times(row)) for *key, row in step["refused"]},
-            yields=tuple(Yield(**_with_times(row)) for row in step["yields"]),
+            refusals={tuple(key): seen.RefusedCreation(**_with_times(row)) for *key, row in step["refused"]},
+            yields=tuple(seen.Yield(**_with_times(row)) for row in step["yields"]),
         )
 
     def _reports_of(self, numbers: Sequence[int]) -> Reports:

@@ -62,9 +62,8 @@ class RandomCluster:
         """Somebody else's pod, by node."""
         self.refusals: dict[str, str] = {}
         self.refused: dict[tuple[str, str], Raw] = {}
-        """What the operator remembers of creations that were refused, by the UIDs of profile and node."""
         self.yields: list[Raw] = []
-        """And of agents that gave way."""
+        """What the operator remembers: creations that were refused, by UIDs of profile and node; who gave way."""
         self.logs: dict[str, str | None] = {}
         self.speeds: dict[str, tuple[float, str]] = {}
         """Rate and trouble of each node."""

@@ -146,8 +146,9 @@ def _narrow(cluster: RandomCluster) -> None:
 
 def _slices(cluster: RandomCluster) -> None:
     """A node's driver publishes its GPUs, or takes them back; or none of them may be read any more, or all again."""
-    uid = cluster.rng.choice(list(cluster.nodes))
-    if not cluster.serves_slices or cluster.rng.random() < 0.5:
+    by_claim = [uid for uid, node in cluster.nodes.items() if cluster.slices[uid] or slices_of(node)]
+    uid = cluster.rng.choice(by_claim or list(cluster.nodes))
+    if not cluster.serves_slices or cluster.rng.random() < 0.3:
         cluster.serves_slices = not cluster.serves_slices
     else:
         cluster.slices[uid] = [] if cluster.slices[uid] else slices_of(cluster.nodes[uid])
@@ -238,4 +239,18 @@ ACCIDENTS: tuple[Callable[[RandomCluster], None], ...] = (
     *(_undo, _undo, _leave, _return, _busy, _cluster),
 )
 """More often the more rows."""
-ALONE = (_node, _leave, _return, _slices, _stop, _move, _move, _narrow, _no_report, _profile, _memory, _cluster)
+ALONE = (
+    _node,
+    _leave,
+    _return,
+    _slices,
+    _slices,
+    _stop,
+    _move,
+    _move,
+    _narrow,
+    _no_report,
+    _profile,
+    _memory,
+    _cluster,
+)
