@@ -9,6 +9,10 @@ import pytest
 from benchmarks.node_conditions import GUARDS, Fleet, Truth, schedule, wrong
 from precision_operator.cluster import paths
 from precision_operator.core.observe.configuration import FleetLimits, FleetTopologyLimit
+from precision_operator.core.observe.gpu_slices import Gpu, PublishedGpus
+from precision_operator.core.observe.node_gate import node_verdict
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.results.node_condition import Write, writes
 from tests.support.operator_in_memory import PROFILES
 
 NODE, RACK = "g0", "topology.kubernetes.io/rack"
@@ -69,6 +73,43 @@ async def test_a_device_plugin_that_starts_again_takes_nothing_away_and_other_gp
         status |= {part: {**status[part], "nvidia.com/gpu": f"{gpus}"} for part, gpus in offered.items()}
         await one.settle()
         assert one.says[0] == says
+
+
+UUIDS = [f"GPU-0000000{at}-0000-0000-0000-000000000000" for at in range(9)]
+CHANGES: dict[str, tuple[list[str], dict[str, Any], dict[str, Any], bool]] = {
+    "nothing": (UUIDS[:8], {}, {}, False),
+    "a GPU is swapped": (UUIDS[1:], {}, {}, True),
+    "a GPU is gone": (UUIDS[:7], {}, {}, True),
+    "a device taint on one": (UUIDS[:8], {"taints": ("x:NoSchedule",)}, {}, False),
+    "slices are missing": (UUIDS[:4], {}, {"incomplete": "2 of 3 slices"}, False),
+    "MIG": (UUIDS[:8], {}, {"mig": "label nvidia.com/mig.config=all-1g.10gb"}, True),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+async def test_swapped_gpus_and_mig_change_a_node_whose_gpus_are_claimed_and_a_device_taint_does_not(what: str) -> None:
+    one = One()
+    await one.measure()
+    (judged,) = one.loop.actor.node_conditions._evidence.values()
+    subject = judged.subject
+    assert subject is not None
+    judged = judged.model_copy(update={"subject": subject.model_copy(update={"gpus": UUIDS[:8]})})
+    nodes = (await one.loop.gatherer.observe()).facts_of("")
+
+    def written(facts: NodeFacts, *evidence: Any) -> list[Write]:
+        return [*writes({facts.uid: facts}, {facts.uid: ()}, {facts.uid: evidence}, {}, {}, one.now())]
+
+    (facts,) = nodes.values()
+    uuids, gpu, changes, is_changed = CHANGES[what]
+    (write,) = written(facts, judged)
+    stands = node_verdict({"conditions": [write.row]})
+    gpus = tuple(Gpu(f"gpu-{at}", uuid, **gpu if not at else {}) for at, uuid in enumerate(uuids))
+    here = PublishedGpus(gpus, incomplete=changes.pop("incomplete", None))
+    free = 0 if here.incomplete else len(here.free_of_taints)
+    claimed = replace(facts, way="claim", gpus=free, capacity_gpus=0, published=here, verdict=stands, **changes)
+    for evidence in ((judged,), ()):
+        rows = [(it.row["status"], it.row["reason"]) for it in written(claimed, *evidence)]
+        assert rows == [("Unknown", "SubjectChanged")] * is_changed
 
 
 @pytest.mark.parametrize("again", [False, True])

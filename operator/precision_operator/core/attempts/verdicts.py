@@ -144,7 +144,7 @@ def change(subject: AcceptanceSubject | None, facts: NodeFacts) -> str:
     """What of the subject is not as it was when it was measured, in words; empty where all is."""
     if subject is None:
         return ""
-    uuids, gpus = set(facts.published.uuids if facts.published is not None else ()), set(subject.gpus)
+    gpus = frozenset(subject.gpus)
     before, _, last = (subject.driver or "").partition(THEN)
     now = facts.driver or last
     whole = "; a verdict needs spec.agent.gpus: All" * (len(gpus) == 1)
@@ -153,7 +153,7 @@ def change(subject: AcceptanceSubject | None, facts: NodeFacts) -> str:
         "it restarted": subject.boot_id != facts.boot,
         "its driver changed": bool(before and now) and not same_driver(before, now),
         f"its GPUs changed ({facts.gpus} now, {len(gpus)} measured{whole})": bool(gpus)
-        and (facts.gpus != len(gpus) or not gpus <= (uuids or gpus)),
+        and facts.has_other_gpus(len(gpus), gpus),
     }
     return next((words for words, holds in checks.items() if holds), "")
 

@@ -16,7 +16,7 @@ def changed_subject(facts: NodeFacts) -> str:
         "it is another Node object": subject.get("node", facts.uid) != facts.uid,
         "it restarted": subject.get("boot", facts.boot) != facts.boot,
         "its driver changed": bool(before and now) and not same_driver(str(before), str(now)),
-        "its GPUs changed": gpus is not None and int(gpus) != (facts.gpus or facts.all_gpus or int(gpus)),
+        "its GPUs changed": gpus is not None and facts.has_other_gpus(int(gpus), subject.get("set", "")),
     }
     return next((words for words, holds in checks.items() if holds), "")
 

@@ -8,12 +8,12 @@ driver (cmd/gpu-kubelet-plugin/deviceinfo.go). Slices may hold anything: nothing
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
-from precision_api.exchange.request import MOST_GPUS
+from precision_api.exchange.request import MOST_GPUS, digest
 from precision_api.facts.names import grouped
 from precision_operator.core.observe.raw_object import entries, mapping, quantity, section
 
@@ -91,9 +91,18 @@ class PublishedGpus:
     @property
     def uuids(self) -> tuple[str, ...]:
         """UUIDs of the GPUs that a claim can get; none unless all of them have one, and each its own."""
-        uuids = [gpu.uuid for gpu in self.free_of_taints]
-        valid = [uuid for uuid in uuids if uuid is not None and re.fullmatch(UUID_PATTERN, uuid, re.ASCII)]
-        return tuple(sorted(valid)) if len(set(valid)) == len(uuids) else ()
+        return _uuids(self.free_of_taints)
+
+    @cached_property
+    def sets(self) -> frozenset[str | frozenset[str]]:
+        """UUIDs of all GPUs, and of those that a claim can get, and their `set_of`; none unless each has one."""
+        sets = [frozenset(uuids) for uuids in (_uuids(self.gpus), self.uuids) if uuids and self.incomplete is None]
+        return frozenset([*sets, *map(set_of, sets)])
+
+
+def set_of(uuids: Collection[str]) -> str:
+    """A set of GPUs, as a Node's condition has it."""
+    return digest(sorted(uuids), 10)
 
 
 def slice_view(raw: Mapping[str, Any]) -> SliceView | None:
@@ -132,6 +141,12 @@ def published(slices: Iterable[SliceView]) -> PublishedGpus | None:
         partitions=sum(item.partitions for item in every),
         passed_through=sum(item.passed_through for item in every),
     )
+
+
+def _uuids(gpus: Collection[Gpu]) -> tuple[str, ...]:
+    uuids = [gpu.uuid for gpu in gpus]
+    valid = [uuid for uuid in uuids if uuid is not None and re.fullmatch(UUID_PATTERN, uuid, re.ASCII)]
+    return tuple(sorted(valid)) if len(set(valid)) == len(uuids) else ()
 
 
 def _newest(items: list[SliceView]) -> list[SliceView]:

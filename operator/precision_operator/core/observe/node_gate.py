@@ -18,7 +18,7 @@ from precision_operator.core.observe.raw_object import condition_of
 CONDITION = "precisionprofiler.io/ComputeAccepted"
 _TAIL = re.compile(
     r"(?s)^(?P<said>.*?)(; after run (?P<after>\w+))?"
-    r"(; driver (?P<driver>\S*), (?P<gpus>\d{1,4}) GPUs, valid until (?P<until>\S+))?"
+    r"(; driver (?P<driver>\S*), (?P<gpus>\d{1,4}) GPUs( (?P<set>\w{10}))?, valid until (?P<until>\S+))?"
     r"(; closed (?P<closed>\S+))? \(node (?P<node>[^,]*), boot (?P<boot>[^)]*)\)$"
 )
 
@@ -74,7 +74,8 @@ class NodeVerdict(NamedTuple):
     @property
     def parts(self) -> Mapping[str, str]:
         """What the message says: said (why), node (UID) and boot that were judged, and as far as it does: driver, gpus
-        (their number), until (the end of validity), closed (when we took True away), after (the run to follow)."""
+        (their number), set (their UUIDs), until (the end of validity), closed (when we took True away), after (the run
+        to follow)."""
         tail = _TAIL.search(self.message)
         return {name: text for name, text in tail.groupdict().items() if text is not None} if tail else {}
 

@@ -121,6 +121,17 @@ class NodeFacts:
         count = len(self.published.gpus) if self.way == "claim" and self.published is not None else self.capacity_gpus
         return max(count, self.gpus)
 
+    def has_other_gpus(self, count: int, uuids: str | frozenset[str]) -> bool:
+        """Whether it has not these `count` whole GPUs any more, as far as it tells; `uuids` may be a `set_of` them.
+
+        One that no claim gets, for a taint, is there; while slices are missing or a device plugin starts, all are.
+        """
+        here, counts = self.published, {self.gpus or self.all_gpus}
+        if self.way == "claim" and here is not None:
+            counts = {self.gpus, self.all_gpus} if here.incomplete is None else set()
+        is_swapped = bool(uuids and here is not None and here.sets and uuids not in here.sets)
+        return self.mig is not None or count not in (counts - {0} or {count}) or is_swapped
+
 
 Slices = Sequence[SliceView] | None
 """ResourceSlices of the GPU driver; None: the cluster serves none, or the operator is not to use them."""

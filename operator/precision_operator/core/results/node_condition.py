@@ -14,6 +14,7 @@ from precision_operator.core.attempts.node_state import NodeState
 from precision_operator.core.attempts.verdicts import change
 from precision_operator.core.eligibility.proved import CONFIRM_AFTER, changed_subject, waits_for_verdict
 from precision_operator.core.observe.clock import format_time, parse_time, time_or_none
+from precision_operator.core.observe.gpu_slices import set_of
 from precision_operator.core.observe.node_gate import CONDITION
 from precision_operator.core.observe.nodes import NodeFacts
 
@@ -95,6 +96,7 @@ def _condition(facts: NodeFacts, ours: list[ReportAcceptance], lapsed: str, room
     subject, judged = before.parts if is_open else {}, newest.subject
     if judged is not None and judged.gpus and not (is_open and newest.verdict == "Inconclusive"):
         subject = {"driver": judged.driver or "", "gpus": str(len(judged.gpus)), "until": newest.valid_until or "-"}
+        subject |= {"set": set_of(judged.gpus)}
     ends = time_or_none(subject.get("until"))
     over = lapsed or "Expired" * (ends is not None and ends <= now)
     write, said = partial(_write, facts, subject, now), newest.message
@@ -133,7 +135,8 @@ def _write(
     closed = now if (before.status, reason) == ("True", "FailConfirmed") else before.closed
     message = said[:MOST_MESSAGE]
     if subject.keys() >= {"driver", "gpus", "until"}:
-        message += "; driver {driver}, {gpus} GPUs, valid until {until}".format(**subject)
+        gpus = f"{subject['gpus']} GPUs {subject.get('set', '')}".rstrip()
+        message += f"; driver {subject['driver']}, {gpus}, valid until {subject['until']}"
     message += f"; closed {format_time(closed)}" if closed else ""
     message += f" (node {facts.uid}, boot {facts.boot})"
     if before[:3] == (status, reason, message):
