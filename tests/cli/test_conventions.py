@@ -74,10 +74,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"rollout": {"maxConcurrent": "10 percent"}},
         f"spec.rollout.maxConcurrent: {NUMBER_OR_PERCENT}, not '10 percent'",
     ),
-    "none, where there may be nothing": (
-        {"rollout": {"maxFailures": 0}},
-        f"spec.rollout.maxFailures: {NUMBER_OR_PERCENT}, not 0",
-    ),
+    "none": ({"rollout": {"maxFailures": 0}}, f"spec.rollout.maxFailures: {NUMBER_OR_PERCENT}, not 0"),
     "days in words": (
         {"schedule": {"maxAge": "30 days"}},
         "spec.schedule.maxAge: write a number and one unit (s, m, h or d), for example 24h, not '30 days'",
@@ -86,10 +83,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"schedule": {"maxAge": "30 days at most"}},
         "spec.schedule.maxAge: write a number and one unit (s, m, h or d), for example 24h, not '30 days at most'",
     ),
-    "wrong in 200 places": (
-        {"target": {"nodeNames": [{}] * 200}},
-        "spec: it has too many elements, or too many of them are wrong",
-    ),
+    "many": ({"target": {"nodeNames": [{}] * 200}}, "spec: it has too many elements, or too many of them are wrong"),
 }
 
 

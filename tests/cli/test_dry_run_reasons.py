@@ -4,14 +4,11 @@ a dry run can't tell it. A new reason fails a test here until it is in one of th
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-import yaml
 
-from precision_api.facts import names
 from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.cli.commands.dry_run import plan_text
 from precision_operator.cli.output import WIDTH, OutputFormat
@@ -22,8 +19,9 @@ from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.status.decisions import DECISIONS, WOULD_START
 from precision_operator.core.status.why import NodeAnswer, why
 from precision_operator.shell.observing.local_queues import GROUP, PLURAL
-from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
+from tests.cli.test_dry_run import profile_file
+from tests.cli.test_gathering import ALLOWED, IMAGE, deployment, installed
 from tests.support.fake_cluster import discovery
 from tests.support.node_objects import node_object
 from tests.support.situation_worlds import STUCK, UNCLAIMED, UNRESPONSIVE, UNSCHEDULED, Situation
@@ -82,7 +80,6 @@ DUE: Mapping[str, Situation] = {
 """Why a node is measured again: told in the row of the start that follows (WouldStart, in place of AgentStarting)."""
 
 ODD = {"name": "odd", "shapes": [{"m": 33, "k": 64, "n": 64}]}
-IMAGE, ALLOWED = "--agent-image=registry.example/agent:1", "--allowed-images=registry.example/"
 
 
 @dataclass(frozen=True)
@@ -215,26 +212,17 @@ def test_what_is_not_told_is_no_rows_reason_and_an_unaccepted_profile_ends_a_dry
         row_of(SITUATIONS["ProfileNotAccepted"].seen)
 
 
-def applied(folder: Path, spec: Mapping[str, Any]) -> str:
-    document = {"apiVersion": names.API_VERSION, "kind": names.PROFILE_KIND, "metadata": {"name": "nightly"}}
-    path = folder / "profile.yaml"
-    path.write_text(yaml.safe_dump(document | {"spec": {"workload": {"preset": "llama3-8b"}} | dict(spec)}))
-    return str(path)
-
-
 def operated(api: Api, case: Refused) -> None:
     """A cluster with one idle node, and the operator set up as the case says."""
-    marks = {"app.kubernetes.io/name": "precision-profiler", "app.kubernetes.io/component": "operator"}
-    containers = [{"args": ["--watch-namespaces=ml", *case.arguments]}]
-    subject = {"name": "an-operator", "namespace": "precision-system"}
-    deployment = {"metadata": subject, "spec": {"template": {"spec": {"containers": containers}}}}
+    program = deployment(*case.arguments)
     api.profiles()
     for path in (paths.jobs("ml"), paths.pods("ml")):
         api.hold(path)
     api.hold(paths.NODES, node_object())
-    api.hold(BINDINGS, {"metadata": {"name": "b", "labels": marks}, "subjects": [subject]})
-    api.objects[paths.item(paths.collection("apps/v1", "deployments", "precision-system"), "an-operator")] = deployment
+    (where, _), (bindings, binding) = installed(program)
+    api.hold(bindings, binding)
     classes = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
+    api.objects |= {paths.item(where, program["metadata"]["name"]): program}
     api.objects |= {paths.item(classes, case.priority_class): {}, **case.objects}
 
 
@@ -247,7 +235,7 @@ def in_the_cluster(spec: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(("reason", "case"), REFUSED.items(), ids=REFUSED)
 def test_a_refused_profile_ends_with_code_2_and_why_says_the_same(api: Api, reason: str, case: Refused) -> None:
     operated(api, case)
-    done = api.run("dry-run", "-f", applied(api.folder, case.spec))
+    done = api.run("dry-run", "-f", profile_file(api.folder, **case.spec))
     refusal = sentence(reason, **case.facts)
     assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {reason}: {refusal}\n")
     api.profiles(in_the_cluster(case.spec))
@@ -263,7 +251,7 @@ def test_what_the_operator_is_told_to_give_agents_counts_in_a_dry_run_and_in_why
     api.objects |= discovery(GROUP, PLURAL, "v1beta2")
     api.objects[paths.item(paths.collection(f"{GROUP}/v1beta2", PLURAL, "ml"), "profiling")] = {}
     api.collections[paths.NODES] = [node_object(taints=[{"key": "rack", "value": "a", "effect": "NoSchedule"}])]
-    done = api.run("dry-run", "-f", applied(api.folder, {}), "-o", "json")
+    done = api.run("dry-run", "-f", profile_file(api.folder), "-o", "json")
     assert (done.exit_code, done.stderr) == (0, "")
     (row,) = json.loads(done.stdout)
     assert (row["decision"], row["reason"]) == ("run", WOULD_START)
