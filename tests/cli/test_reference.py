@@ -196,8 +196,11 @@ def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_
     assert (refused.exit_code, "spec.acceptance in namespace ml: none has" in refused.stderr) == (2, True)
     gate = profile_object()
     gate["spec"] |= {"acceptance": {"reference": {"name": "gold", "sha256": "a" * 64}}, "rollout": {"maxConcurrent": 2}}
+    gate["spec"] |= {"target": {"nodeNames": ["cpu", *(f"n{at}" for at in range(6))]}, "suspend": True}
     api.profiles(gate)
-    api.hold(paths.NODES, *(node_object(name=f"n{at}", boot="b") for at in range(6)))
+    api.hold(
+        paths.NODES, *(node_object(name=f"n{at}", boot="b") for at in range(7)), node_object({}, name="cpu", gpus=0)
+    )
     passing, failing = measured("n0"), measured("n1")
     for it, verdict in ((passing, "Pass"), (failing, "Fail")):
         it["spec"]["nodeUID"] = f"uid-{it['spec']['nodeName']}"
@@ -206,14 +209,23 @@ def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_
     (row,) = api.printed("acceptance")
     counts = {"nodes": 6, "true": 0, "false": 0, "unknown": 0, "neverJudged": 6, "held": 0}
     assert row == {"pool": row["pool"], **counts, "wouldOpen": 1, "wouldClose": 1, "minutes": 21}
-    assert "acceptance.nodeCondition.enabled" in api.run("acceptance").stderr
+    for said in (
+        "acceptance.nodeCondition.enabled",
+        "outside the profile's target, which no verdict opens: 1.",
+        "suspended",
+    ):
+        assert said in api.run("acceptance").stderr
     states = ("True", "Pass"), ("True", "FailHeld"), ("False", "Fail"), ("Unknown", "x")
     for at, (status, reason) in enumerate(states):
         held = {"type": CONDITION, "status": status, "reason": reason, "message": f"x (node uid-n{at}, boot b)"}
         api.collections[paths.NODES][at]["status"]["conditions"].append(held)
     api.collections[paths.NODES][5]["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-H200"
     row, other = api.printed("acceptance")
-    assert (other["pool"], other["minutes"]) == ("NVIDIA-H200", 14), "pools share the profile's concurrency"
+    assert (other["pool"], other["minutes"]) == ("NVIDIA-H200", 7), "pools share the profile's concurrency"
     counts = {"nodes": 5, "true": 2, "false": 1, "unknown": 1, "neverJudged": 1, "held": 1}
-    assert row == {"pool": row["pool"], **counts, "wouldOpen": 0, "wouldClose": 1, "minutes": 14}
+    assert row == {"pool": row["pool"], **counts, "wouldOpen": 0, "wouldClose": 1, "minutes": 7}, (
+        "no run of n2 or n3 is due"
+    )
+    api.collections[paths.NODES][3]["status"]["conditions"][-1]["reason"] = "SubjectChanged"
+    assert [it["minutes"] for it in api.printed("acceptance")] == [14, 14]
     assert api.run("acceptance").stdout.startswith("POOL  ")

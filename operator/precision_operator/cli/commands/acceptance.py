@@ -16,7 +16,7 @@ from precision_operator.cli.terminal import fail, note, say
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.admission.limits import concurrency_limit
 from precision_operator.core.eligibility.checks import matches
-from precision_operator.core.eligibility.proved import waits_for_verdict
+from precision_operator.core.eligibility.proved import changed_subject
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import ProfileView, ReportView
 
@@ -39,7 +39,12 @@ def acceptance(
             fail(f"--profile: name a profile that has spec.acceptance{there.where}: {names}")
         target, label = chosen[0].spec.target, chosen[0].spec.pool_label
         facts, _ = await cluster.list_trimmed(paths.NODES, lambda it: node_facts(it, label), progress=count_of("nodes"))
-        return chosen[0], of_profile(there.reports, chosen[0]), [it for it in facts if matches(target, it)]
+        within = [it for it in facts if it.evidence and matches(target, it)]
+        if outside := sum(it.evidence is not None for it in facts) - len(within):
+            note(f"Nodes with GPUs outside the profile's target, which no verdict opens: {outside}.")
+        if chosen[0].spec.suspend:
+            note("The profile is suspended: nothing is measured.")
+        return chosen[0], of_profile(there.reports, chosen[0]), within
 
     owner, reports, nodes = ask_cluster(reach, work)
     rows = _rows(owner, reports, nodes)
@@ -56,7 +61,7 @@ def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Collection[N
     seconds = [float(status.run.duration_seconds) for status in statuses.values() if status.run is not None]
     run, rows = median(seconds or [USUAL_RUN]), list[dict[str, Any]]()
     at_once = max(1, concurrency_limit(owner.spec.rollout.max_concurrent, len(nodes)) if owner.spec else 1)
-    minutes = math.ceil(math.ceil(sum(map(waits_for_verdict, nodes)) / at_once) * run / 60)
+    minutes = math.ceil(math.ceil(sum(map(_is_to_be_measured, nodes)) / at_once) * run / 60)
     for pool, there in sorted(grouped((facts.pool, facts) for facts in nodes).items()):
         says = {it.uid: it.verdict[:2] for it in there}
         tally = Counter(status for status, _ in says.values())
@@ -65,9 +70,15 @@ def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Collection[N
         row["held"] = sum(reason == "FailHeld" for _, reason in says.values())
         row["wouldOpen"] = sum(verdicts.get(uid) == "Pass" and status != "True" for uid, (status, _) in says.items())
         row["wouldClose"] = sum(verdicts.get(uid) == "Fail" and status != "False" for uid, (status, _) in says.items())
-        row["minutes"] = minutes if any(map(waits_for_verdict, there)) else 0
+        row["minutes"] = minutes if any(map(_is_to_be_measured, there)) else 0
         rows.append(row)
     return rows
+
+
+def _is_to_be_measured(facts: NodeFacts) -> bool:
+    """Whether its condition waits for a run: where a verdict stands, be it no Pass, none begins by itself."""
+    status, reason, *_ = facts.verdict
+    return not status or reason == "SubjectChanged" or "after" in facts.verdict.parts or bool(changed_subject(facts))
 
 
 HEADERS = {
