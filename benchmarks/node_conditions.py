@@ -32,7 +32,7 @@ from precision_operator.core.attempts import node_state
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.node_gate import CONDITION, GatedProfile, NodeGate, NodeVerdict
 from precision_operator.core.results import acceptance, node_condition
-from precision_operator.shell.acting.node_conditions import NodeConditions
+from precision_operator.shell.acting.node_conditions import Collected, NodeConditions
 from precision_operator.shell.acting.starts import Starts
 from tests.support.fake_cluster import FakeCluster, agent_pod
 from tests.support.golden_nodes import NONE_FAILS, golden_draft, hot, made, measured_node
@@ -627,10 +627,10 @@ async def _guarded(*_: Any) -> bool:
 
 async def _as_reported(self: NodeConditions, report: Any, terms: Any, facts: Any) -> None:
     """Evidence from what the report says."""
-    verdict = report.status.acceptance if report.status else None
+    verdict, key = report.status.acceptance if report.status else None, (report.namespace, report.profile)
     if verdict is not None and verdict.verdict and verdict.subject:
-        key = report.namespace, report.profile, report.node_uid
-        self._evidence[key] = self._verdicts[key] = verdict
+        evidence = node_condition.Evidence(verdict, datetime.now(UTC))
+        self._collected[*key, report.node_uid] = Collected(report.uid, report.status, "", None, evidence)
 
 
 GUARDS: dict[str, tuple[Any, str, Any]] = {
@@ -644,7 +644,7 @@ GUARDS: dict[str, tuple[Any, str, Any]] = {
     "what the list admits": (GatedProfile, "admits", lambda *_: True),
     "a measured result": (acceptance, "provenance_of", lambda *_: "measured"),
     "a waiting node is measured": (node_state, "run_to_prove", lambda *_: ""),
-    "a Fail is tried again": (NodeVerdict, "unconfirmed_since", None),
+    "a Fail is tried again": (NodeVerdict, "failing_since", None),
     "a Job of its own": (Starts, "has_created", lambda *_: True),
     "the Node that was seen": (Server, "preconditions", False),
 }

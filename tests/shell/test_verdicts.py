@@ -183,7 +183,7 @@ async def test_a_slow_gpu_fails_after_two_runs_and_its_repaired_node_passes_on_i
     assert (changed["reason"], list(world.loop.jobs())) == ("SubjectChanged", [NODE]), "a known node's boot is proved"
     assert (await world.measure(sound, seed))["verdict"] == "Fail", "a restart is no repair"
     world.boot("boot-3")
-    world.loop.actor._now = lambda: datetime.now(UTC) + timedelta(hours=25)
+    world.loop.offset = timedelta(hours=25)
     assert ((await world.measure(sound, seed))["verdict"], world.loop.jobs()) == ("Pass", {})
 
 
@@ -389,8 +389,7 @@ async def test_runs_that_lie_a_day_apart_are_not_averaged_and_no_more_than_three
 
     def later(seed: int) -> MeasurementResult:
         nonlocal run
-        run, late = run + 1, timedelta(hours=25 * run)
-        world.loop.actor._now = lambda: datetime.now(UTC) + late
+        run, world.loop.offset = run + 1, timedelta(hours=25 * run)
         return bad_gpu(seed) if run <= bad else sound(seed)
 
     verdict = await world.measure(later, 1)
@@ -484,7 +483,7 @@ async def test_no_edit_no_other_run_and_no_later_pass_forgets_what_a_gpu_did(nam
         if isinstance(step, str):
             world.save(step)
         elif isinstance(step, timedelta):
-            world.loop.actor._now = lambda late=step: datetime.now(UTC) + late
+            world.loop.offset = step
         elif callable(step) and not world.loop.jobs():
             world.rerun(f"{at}")
         elif not callable(step):

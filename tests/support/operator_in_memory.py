@@ -50,7 +50,7 @@ class OperatorInMemory:
         self.yields = Yields(self.cluster, self.cache, SETTINGS.device_class, self.telemetry.yielded, lambda: self.now)
         self.now = datetime.now(UTC) - timedelta(minutes=1)
         """When pods are seen to wait: a minute ago, unless a test changes it."""
-        self.actor = Actor(self.cluster, self.cache, refusals, self.yields.begun)
+        self.actor = Actor(self.cluster, self.cache, refusals, self.yields.begun, self._clock)
         self.gatherer = Gatherer(
             self.cluster,
             self.cache,
@@ -155,5 +155,8 @@ class OperatorInMemory:
         """The value of one sample of the operator's own metrics; 0 where there is none."""
         return self.telemetry._registry.get_sample_value(name, labels) or 0.0
 
+    def _clock(self) -> datetime:
+        return datetime.now(UTC) + self.offset
+
     def _now(self) -> str:
-        return format_time(datetime.now(UTC) + self.offset)
+        return format_time(self._clock())

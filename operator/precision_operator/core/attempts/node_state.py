@@ -16,7 +16,7 @@ from precision_operator.core.attempts.refusal import RULES, hold_of, refusal_fac
 from precision_operator.core.attempts.retry import QUARANTINE_LOSSES, QUARANTINE_RUNS, next_try, spent
 from precision_operator.core.eligibility import triggers
 from precision_operator.core.eligibility.checks import decide, matches
-from precision_operator.core.eligibility.proved import run_to_prove
+from precision_operator.core.eligibility.proved import run_to_prove, waits_for_verdict
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.eligibility.schedule import last_tick, next_tick
 from precision_operator.core.observe.book import differing, same
@@ -308,8 +308,8 @@ def _node_states(objects: _Found, observed: Observed, faults: list[Fault]) -> No
     """The nodes' stands, from before where nothing that one hangs on has changed.
 
     Time passes, and bears on four things: the schedule's ticks are in the terms, a result grows too old at one moment,
-    at one a Fail of an open node may be confirmed, and a node whose agent failed is tried again: these are always made
-    anew.
+    from some on a run may confirm a Fail or prove a node, and one whose agent failed is tried again: these are always
+    made anew.
     """
     key, target = ("node states", objects.terms.uid), objects.terms.spec.target
     entry = observed.book.last(key)
@@ -355,7 +355,8 @@ def _judged(
     except Exception as error:
         faults.append(Fault("node", facts.name, error))
         return plan_failed(facts, error, report), True
-    waits = facts.verdict.unconfirmed_since is not None
+    proves = attempt is not None and "judge " in attempt.basis.get("verdict", "")
+    waits = facts.verdict.failing_since is not None or (proves and waits_for_verdict(facts))
     return made, waits or (attempt is not None and attempt.outcome == "failed")
 
 

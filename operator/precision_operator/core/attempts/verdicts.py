@@ -125,7 +125,9 @@ def basis_of(terms: Terms, verdict: ReportAcceptance, status: ReportStatus, fact
     accused = any(terms.shift if it.check == "reference" else it.recipe in terms.alike for it in verdict.failing)
     drifts = accused if terms.shift or terms.alike else verdict.reason == "ReferenceDrifted"
     over = expired(verdict, terms.asked, now) or drifts
-    sick = f"{ill(status.attempt) or 'refused' * bool(refused(status.attempt))} {unhealthy(verdict, facts)}"
+    attempt, sick = status.attempt, unhealthy(verdict, facts)
+    if attempt is not None and refused(attempt):  # each speaks anew
+        sick = f"{ill(attempt) or 'refused'} {attempt.run}.{attempt.number} {sick}"
     here = "" if terms.reference is None or is_of(terms.reference, facts) else " elsewhere"
     return f"{terms.digest} {over:d} {sick} {change(verdict.subject, facts)}{here}".rstrip()
 

@@ -1,11 +1,15 @@
-"""Whether a node is proved by its condition of ours, as it is now; and from when on a second run may confirm a Fail."""
+"""Whether a node is proved by its condition of ours, as it is now; and which run is to prove it or confirm a Fail."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.nodes import NodeFacts, same_driver
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, ReportView
 
 CONFIRM_AFTER = timedelta(hours=1)
+MOST_DOUBLED = 8
+"""How often the time until the next run is doubled."""
+NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def changed_subject(facts: NodeFacts) -> str:
@@ -27,18 +31,30 @@ def waits_for_verdict(facts: NodeFacts) -> bool:
 
 
 def run_to_prove(profile: AcceptedProfile, facts: NodeFacts, report: ReportView | None, observed: Observed) -> str:
-    """Which run of the profile is to prove the node as it is, or to confirm a Fail of an open one; empty: none."""
+    """Which run of the profile is to prove the node as it is, or to confirm a Fail of an open one; empty: none.
+
+    One that says nothing is made again, after 1, 2, 4, 8... hours.
+    """
     settings = observed.settings
     if not (facts.boot and profile.spec.acceptance and settings.node_gate.of(profile.namespace, profile.name)):
         return ""
-    verdict = facts.verdict
-    if "after" in verdict.parts:
-        return f"after {verdict.parts['after']}"
-    mark, first = f"judge {facts.boot} {settings.started}", verdict.unconfirmed_since
-    if not waits_for_verdict(facts) and first is not None:
-        hours = (observed.now - first) // CONFIRM_AFTER  # until a run speaks, after 1, 2, 4, 8... of them
-        return f"{mark} {first.isoformat()} {hours.bit_length()}" if hours > 0 else ""
-    judged = report.status.acceptance if report is not None and report.status is not None else None
-    # its report says Fail, and its condition that it passed: this process has not seen why
-    has_failed = judged is not None and judged.verdict == "Fail" and verdict.reason == "NotJudgedAgain"
-    return mark if waits_for_verdict(facts) or has_failed else ""
+    verdict, waits, now = facts.verdict, waits_for_verdict(facts), observed.now
+    status = report.status if report is not None else None
+    attempt, judged = (status.attempt, status.acceptance) if status is not None else (None, None)
+    outcome, mark = judged.verdict if judged is not None else None, f"judge {facts.boot} {settings.started}"
+    first, after = None if waits else verdict.failing_since, verdict.parts.get("after", "")
+    if first is not None:
+        mark, due = f"{mark} {first.isoformat()}", first + CONFIRM_AFTER
+    elif waits or after or (outcome, verdict.reason) == ("Fail", "NotJudgedAgain"):  # this process has not seen why
+        due = now
+    else:
+        return ""
+    _, made, last = (attempt.basis.get("verdict", "") if attempt is not None else "").partition(mark)
+    number = int(last.rpartition(" ")[2]) if last[-1:].isdecimal() else 1
+    if attempt is not None and last:
+        speaks = first is None and verdict.status and outcome in ("Pass", "Fail")
+        due = parse_time(attempt.finished_at) + CONFIRM_AFTER * 2 ** min(number - 1, MOST_DOUBLED)
+        due, number = NEVER if speaks else due, number + 1
+    if after and f"after {after} " not in last:
+        due = now
+    return f"{mark}{f' after {after}' * bool(after)} {number}" if due <= now else f"{made}{last}"

@@ -67,7 +67,7 @@ def run_inputs(
         "rerunNode": _mark(report.rerun if report is not None else ""),
     }
     verdict = status.acceptance if status is not None and profile.spec.acceptance is not None else None
-    if mark := (_open(verdict, facts) if verdict is not None else "") or proof:
+    if mark := f"{_open(verdict, facts) if verdict is not None else ''} {proof}".strip():
         basis["verdict"] = mark
     done = status.run.finished_at if status is not None and status.run is not None else None
     return RunInputs(
@@ -127,7 +127,7 @@ def _open(verdict: ReportAcceptance, facts: NodeFacts) -> str:
 def _asked_anew(key: str, node: RunInputs) -> Facts | None:
     """Where a rerun is asked for that the newest attempt has not honoured."""
     before = node.attempt.basis.get(key, "") if node.attempt is not None else ""
-    return {} if node.basis.get(key) and before != node.basis[key] else None
+    return {} if node.basis.get(key) and not before.endswith(node.basis[key]) else None
 
 
 def _changed(cause: str, key: str, node: RunInputs) -> Facts | None:

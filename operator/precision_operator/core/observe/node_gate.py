@@ -85,9 +85,9 @@ class NodeVerdict(NamedTuple):
         return time_or_none(self.parts.get("closed"))
 
     @property
-    def unconfirmed_since(self) -> datetime | None:
-        """When the node first failed while it was open, where a second run is to say so."""
-        return self.written if (self.status, self.reason) == ("True", "FailUnconfirmed") else None
+    def failing_since(self) -> datetime | None:
+        """Since when the node is open although it failed: until a second run says so, or there is room to close it."""
+        return self.written if self.status == "True" and self.reason in ("FailUnconfirmed", "FailHeld") else None
 
 
 UNJUDGED = NodeVerdict()

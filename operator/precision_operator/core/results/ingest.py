@@ -130,11 +130,11 @@ def _succeeded_status(
     """Figures, versions, recommendation, conditions, and kubectl's columns."""
     summary = finding.summary
     results = tuple(recipe_report(recipe) for recipe in summary.recipes)
-    best = best_row(read_rows(results, summary.baseline).values())
+    best, ended = best_row(read_rows(results, summary.baseline).values()), _ended(job, now)
     past = ReportPast(
         run=job.run,
         outcome="succeeded",
-        finished_at=format_time(now),
+        finished_at=ended,
         best=best.title if best else None,
         tokens_per_second=decimal(best.tokens_per_second, DIGITS) if best else None,
         driver=job.driver or None,
@@ -150,7 +150,7 @@ def _succeeded_status(
         software=ReportSoftware.model_validate(summary.software.model_dump()),
         run=report_run(
             summary,
-            format_time(now),
+            ended,
             workload=job.workload or None,
             detail=names.detail_name(report.name) if finding.result and not finding.detail_problem else None,
             detail_problem=finding.detail_problem or None,
@@ -219,8 +219,13 @@ def _attempt(
         boot_id=job.boot or None,
         outcome=outcome,
         started_at=format_time(job.created),
-        finished_at=format_time(now),
+        finished_at=_ended(job, now),
     )
+
+
+def _ended(job: JobView, now: datetime) -> str:
+    """When it did by the cluster's clock: it may be collected much later."""
+    return format_time(min(now, job.finished_at or now))
 
 
 def _failures(job: JobView, report: ReportView) -> int:

@@ -5,15 +5,15 @@ Decided from what this operator collected itself and from the Nodes alone; what 
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance
+from precision_api.kinds.report import ReportAcceptance
 from precision_operator.core.attempts.node_state import NodeState
 from precision_operator.core.attempts.verdicts import change
 from precision_operator.core.eligibility.proved import CONFIRM_AFTER, changed_subject, waits_for_verdict
-from precision_operator.core.observe.clock import format_time, parse_time, time_or_none
+from precision_operator.core.observe.clock import format_time, time_or_none
 from precision_operator.core.observe.gpu_slices import set_of
 from precision_operator.core.observe.node_gate import CONDITION
 from precision_operator.core.observe.nodes import NodeFacts
@@ -22,9 +22,16 @@ DAY = timedelta(days=1)
 MOST_CLOSED = 0.1
 """Of a pool's nodes, how many at most go from True to False within a day; one may always."""
 MOST_MESSAGE = 600
-NOTHING = ReportAcceptance(subject=AcceptanceSubject())
-RANK = (None, "Inconclusive", "Pass", "Fail")
-"""What counts of several profiles' verdicts: a Fail, else a Pass."""
+
+
+class Evidence(NamedTuple):
+    """What one profile's runs that this operator collected itself say of a node, as far as the chart admits them."""
+
+    verdict: ReportAcceptance = ReportAcceptance()
+    ended: datetime = datetime.min.replace(tzinfo=UTC)
+    """When its newest run ended, or a health counter refused one."""
+    failed: bool = False
+    """Whether it has failed on this boot, and not passed since."""
 
 
 NO_WAIT = {"Busy", "NotReady", "Cordoned", "NodeDeleting"}
@@ -52,22 +59,22 @@ Closing = tuple[datetime, Pools]
 def writes(
     nodes: Mapping[str, NodeFacts],
     pools: Mapping[str, Pools],
-    evidence: Mapping[str, Collection[ReportAcceptance]],
+    evidence: Mapping[str, Collection[Evidence]],
     lapsed: Mapping[str, str],
     closings: Mapping[str, Closing],
     now: datetime,
 ) -> tuple[Write, ...]:
     """The conditions that are not as they ought to be. At most a tenth of each pool is closed in a day.
 
-    By node UID, `evidence`: verdicts by runs that this operator collected itself, as far as the chart admits them;
-    `lapsed`: why no report of a profile of the list says Pass any more; `closings`: those of a day, gone Nodes' too.
+    By node UID, `evidence` by each profile; `lapsed`: why no report of a profile of the list says Pass any more;
+    `closings`: those of a day, gone Nodes' too.
     """
     there = [facts for facts in nodes.values() if facts.boot and not facts.deleting]
     sizes = Counter(pool for facts in there if facts.gpus or facts.verdict.status for pool in pools[facts.uid])
     closed = Counter(pool for _, where in closings.values() for pool in where)
     found = list[Write]()
     for facts in there:
-        ours = [it for it in evidence.get(facts.uid, ()) if not change(it.subject, facts)]
+        ours = [it for it in evidence.get(facts.uid, ()) if not change(it.verdict.subject, facts)]
         if ours or facts.verdict.status:
             has_room = all(closed[pool] < max(1, int(MOST_CLOSED * sizes[pool])) for pool in pools[facts.uid])
             write = _condition(facts, ours, lapsed.get(facts.uid, ""), has_room, now)
@@ -84,17 +91,12 @@ def waits(node: NodeState) -> bool:
     return is_due and waits_for_verdict(node.facts)
 
 
-def ended(verdict: ReportAcceptance) -> datetime:
-    """When its newest run ended, or a health counter spoke."""
-    return parse_time((verdict.runs.ended if verdict.runs is not None else "") or verdict.decided_at or "")
-
-
-def _condition(facts: NodeFacts, ours: list[ReportAcceptance], lapsed: str, room: bool, now: datetime) -> Write | None:
+def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, now: datetime) -> Write | None:
     before, moved = facts.verdict, changed_subject(facts)
     is_open = before.status == "True" and not moved
-    newest = max(ours, key=lambda it: (RANK.index(it.verdict), ended(it)), default=NOTHING)
+    newest, ended, failed = max(ours, key=_weight, default=Evidence())
     subject, judged = before.parts if is_open else {}, newest.subject
-    if judged is not None and judged.gpus and not (is_open and newest.verdict == "Inconclusive"):
+    if judged is not None and judged.gpus and not (is_open and newest.verdict in (None, "Inconclusive")):
         subject = {"driver": judged.driver or "", "gpus": str(len(judged.gpus)), "until": newest.valid_until or "-"}
         subject |= {"set": set_of(judged.gpus)}
     ends = time_or_none(subject.get("until"))
@@ -104,27 +106,32 @@ def _condition(facts: NodeFacts, ours: list[ReportAcceptance], lapsed: str, room
     match newest.verdict:
         case "Pass" if is_open and over:
             return write("True", "NotJudgedAgain", f"{over}; it passed before")
-        case "Pass":
-            return write("True", "Pass", "all checks passed; compute only") if over != "Expired" else None
+        case "Pass" if over != "Expired":
+            return write("True", "Pass", "all checks passed; compute only")
         case "Fail" if before.status != "True":
             keeps = before.reason == "FailConfirmed" and not moved
             return write("False", "FailConfirmed" if keeps else "Fail", said)
         case "Fail" if is_open:
-            first = before.unconfirmed_since
-            is_confirmed = first is not None and ended(newest) >= first + CONFIRM_AFTER
-            if not is_confirmed and before.reason != "FailHeld":
+            first = before.failing_since
+            if before.reason != "FailHeld" and (first is None or ended < first + CONFIRM_AFTER):
                 return write("True", "FailUnconfirmed", said)
             return write("False", "FailConfirmed", said) if room else write("True", "FailHeld", said)
-        case "Inconclusive" if moved or before.status in ("", "Unknown"):
+        case "Inconclusive" if newest.reason != "Expired" and (moved or before.status in ("", "Unknown")):
             return write("Unknown", newest.reason, said + after)
     if moved:
         return _write(facts, {}, now, "Unknown", "SubjectChanged", f"since it was judged {moved}")
-    if is_open and newest.verdict and before.unconfirmed_since is not None:
+    if is_open and newest.verdict and (failed or before.failing_since is not None) and before.reason != "FailHeld":
         return write("True", "FailUnconfirmed", f"{newest.reason}; it failed before{after}")
     why = newest.reason or over
     if is_open and why and before.reason in ("Pass", "NotJudgedAgain"):
         return write("True", "NotJudgedAgain", f"{why}; it passed before{after}")
     return write(before.status, before.reason, before.parts["said"]) if "after" in before.parts else None
+
+
+def _weight(it: Evidence) -> tuple[bool, bool, bool, bool, datetime]:
+    """What counts of several profiles' evidence: a Fail, else what only its own Pass lifts, else a Pass."""
+    said = it.verdict.verdict
+    return said == "Fail", it.failed, said == "Pass", said is not None, it.ended
 
 
 def _write(

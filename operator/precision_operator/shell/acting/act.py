@@ -18,7 +18,6 @@ from precision_operator.core.attempts.actions import (
     Drop,
     GiveWay,
     Judge,
-    Keeping,
     MarkFresh,
     MarkStale,
     Start,
@@ -27,7 +26,7 @@ from precision_operator.core.attempts.actions import (
 from precision_operator.core.attempts.refusal import Answer, cleaned
 from precision_operator.core.attempts.verdicts import run_of
 from precision_operator.core.observe.node_gate import NodeGate
-from precision_operator.core.observe.observed import JobView, ProfileView, ReportView, Yield
+from precision_operator.core.observe.observed import ProfileView, ReportView, Yield
 from precision_operator.core.observe.tenants import Stranger
 from precision_operator.core.reasons import said
 from precision_operator.core.results import ingest
@@ -166,7 +165,7 @@ class Actor:
         job, left = action.job, self._collector.take(action)
         ending = left.ending
         if isinstance(ending, NoResult):
-            await self._fail(job, action.report, ending, action.keeping, left.log)
+            await self._fail(action, action.report, ending, left.log)
             return
         report = await self._reports.of_job(job, action.report)
         is_kept = action.keeping.retention.detail == "Full"
@@ -179,10 +178,10 @@ class Actor:
             if not error.refuses_fields:
                 raise
             why = f"the API server's CRD of NodePrecisionReports refuses the result: {cleaned(error.words)}"
-            await self._fail(job, report, NoResult(said("ResultNewer", detail=why)), action.keeping)
+            await self._fail(action, report, NoResult(said("ResultNewer", detail=why)))
             return
         if self.starts.has_created(job):
-            self.node_conditions.collected(job, action.pod, status)
+            self.node_conditions.collected(job, action.pod, report, status)
         await delete(self._cluster, self._cache, "Job", job.namespace, job.name, job.uid)
 
     async def _judge(self, action: Judge) -> None:
@@ -190,6 +189,7 @@ class Actor:
         report, terms, now = await self._reports.read(action.report), action.terms, self._now()
         status = report.status or ReportStatus()
         verdict, run = status.acceptance, status.run
+        await self.node_conditions.judge(report, terms, action.facts)
         if terms is None:
             await self._reports.write_status(report, status.model_copy(update={"acceptance": unasked(verdict)}))
             return
@@ -197,7 +197,6 @@ class Actor:
         if run is not None and (verdict is None or verdict.runs is None or verdict.runs.run != run_of(run)):
             verdict = with_result(status, await self._reports.result(report, run), terms)
             status = status.model_copy(update={"acceptance": verdict})
-        await self.node_conditions.judge(report, terms, action.facts)
         decision = decided(terms, status, action.facts, now)
         if terms.reference is not None and (new := first_passes(terms, decision)):
             await self._reports.keep_baselines(report.namespace, terms.reference, new)
@@ -210,16 +209,17 @@ class Actor:
             left = self._collector.take(action)
             assert isinstance(left.ending, NoResult)
             problem, log = left.ending, left.log
-        await self._fail(action.job, action.report, problem, action.keeping, log)
+        await self._fail(action, action.report, problem, log)
 
     async def _fail(
-        self, job: JobView, report: ReportView | None, problem: NoResult, keeping: Keeping, log: str | None = None
+        self, action: Collect | Close, report: ReportView | None, problem: NoResult, log: str | None = None
     ) -> None:
+        job = action.job
         report = await self._reports.of_job(job, report)
-        status = ingest.failed_status(problem, job, report, self._now(), keeping, log)
+        status = ingest.failed_status(problem, job, report, self._now(), action.keeping, log)
         await self._reports.write_status(report, status)
         if self.starts.has_created(job):
-            self.node_conditions.collected(job, None, status)
+            self.node_conditions.collected(job, action.pod, report, status)
         await delete(self._cluster, self._cache, "Job", job.namespace, job.name, job.uid)
 
     async def write_profile_status(self, profile: ProfileView, status: dict[str, Any]) -> None:

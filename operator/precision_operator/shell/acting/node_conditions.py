@@ -3,21 +3,24 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from precision_api.facts.names import DEFAULT_POOL_LABEL, grouped
 from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance, ReportStatus
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.attempts.node_state import ProfilePlan
-from precision_operator.core.attempts.verdicts import Terms, run_of
+from precision_operator.core.attempts.verdicts import Terms, change, refused, run_of
 from precision_operator.core.eligibility.proved import changed_subject, waits_for_verdict
+from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.gpu_labels import RACK_LABEL
+from precision_operator.core.observe.kept_report import kept_report, whole
 from precision_operator.core.observe.node_gate import NodeGate, NodeVerdict, node_verdict
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView, Raw, ReportView
 from precision_operator.core.results.acceptance import decided, with_result
-from precision_operator.core.results.node_condition import DAY, Closing, Pools, Write, waits, writes
+from precision_operator.core.results.node_condition import DAY, Closing, Evidence, Pools, Write, waits, writes
 from precision_operator.shell.acting.reports import Reports
 from precision_operator.shell.observing.cache import Cache
 
@@ -35,6 +38,23 @@ ASKS_FOR_MORE = "the chart's acceptance.nodeCondition.profiles asks for more"
 NOT_LISTED = {"verdict": "Inconclusive", "reason": "NotListed", "message": ASKS_FOR_MORE, "again": False}
 
 
+class Collected(NamedTuple):
+    """What agents of one profile left on one node, and what this process has decided from it."""
+
+    report: str
+    """UID of the one that it was written into."""
+    status: ReportStatus
+    """What is kept of it as it was written."""
+    image: str
+    """Which the newest pod ran."""
+    verdict: ReportAcceptance | None = None
+    evidence: Evidence | None = None
+    """The same, as far as the chart admits it; None: not decided, or nobody asks for it."""
+
+
+_NOTHING = Collected("", ReportStatus(), "")
+
+
 class NodeConditions:
     """The condition of Nodes. What it knows of runs is a memory: a new leader begins with what it collects."""
 
@@ -42,11 +62,9 @@ class NodeConditions:
         self, cluster: Cluster, cache: Cache, reports: Reports, gate: NodeGate, clock: Callable[[], datetime]
     ) -> None:
         self._cluster, self._cache, self._reports, self._gate, self._now = cluster, cache, reports, gate, clock
-        self._left: dict[_Key, tuple[ReportStatus, str]] = {}
-        """What agents left, as this process wrote it into the report; the image that the pod ran."""
-        self._verdicts: dict[tuple[str, ...], ReportAcceptance] = {}  # of one report: a repaired node's is deleted
-        self._evidence: dict[_Key, ReportAcceptance] = {}
-        """The same, as far as the chart admits them."""
+        self._collected: dict[_Key, Collected] = {}
+        self._judged: Set[str] = frozenset()
+        """UIDs of the nodes that had a condition when they were last seen."""
         self.guard_missing = False
         """Whether the last batch found no policy that holds this account to its condition: nothing was written."""
         self._refused = 0
@@ -60,33 +78,45 @@ class NodeConditions:
         self._opened = clock()
         """When a node became True last."""
 
-    def collected(self, job: JobView, pod: PodView | None, status: ReportStatus) -> None:
-        """Take what an agent left, as it was just written; `pod` is the Job's own."""
+    def collected(self, job: JobView, pod: PodView | None, report: ReportView, status: ReportStatus) -> None:
+        """Take what an agent left, as it was just written into its report; `pod` is the Job's own."""
         if self._gate.of(job.namespace, job.profile):
+            key = job.namespace, job.profile, job.node_uid
             image = pod.image_id if pod is not None and pod.job_uid == job.uid else ""
-            self._left[job.namespace, job.profile, job.node_uid] = status, image
+            kept = status.model_copy(update={"results": (), "history": (), "acceptance": None})
+            before = self._collected.get(key, _NOTHING)
+            before = before if before.report == report.uid else _NOTHING  # a repaired node's report is deleted
+            self._collected[key] = before._replace(report=report.uid, status=kept, image=image)
 
-    async def judge(self, report: ReportView, terms: Terms, facts: NodeFacts) -> None:
-        """The verdict by what was collected alone, whatever the report holds by now. Raises ApiError."""
+    async def judge(self, report: ReportView, terms: Terms | None, facts: NodeFacts) -> None:
+        """The verdict by what was collected alone, by these terms, whatever the report holds by now. Raises ApiError.
+
+        What a profile failed is lifted by nothing but a Pass of its own on this boot.
+        """
         key = report.namespace, report.profile, report.node_uid
-        rows, left = self._gate.of(*key[:2]), self._left.get(key)
-        if not rows or left is None:
+        rows, before = self._gate.of(*key[:2]), self._collected.get(key, _NOTHING)
+        if not rows or before.report != report.uid:
             return
-        (status, image), verdict = left, self._verdicts.get((*key, report.uid))
-        run, newest = status.run, verdict.runs.run if verdict is not None and verdict.runs is not None else ""
-        if run is not None and status.attempt is not None and status.attempt.run == run.run and newest != run_of(run):
+        if terms is None:
+            self._collected[key] = before._replace(evidence=None)
+            return
+        status, verdict = whole(before.status), before.verdict
+        run, attempt = status.run, status.attempt
+        newest = verdict.runs.run if verdict is not None and verdict.runs is not None else ""
+        if run is not None and attempt is not None and attempt.run == run.run and newest != run_of(run):
             result = await self._reports.result(report, run)
             verdict = with_result(status.model_copy(update={"acceptance": verdict}), result, terms)
         verdict = decided(terms, status.model_copy(update={"acceptance": verdict}), facts, self._now())
-        self._verdicts[(*key, report.uid)] = verdict
-        on_boot = AcceptanceSubject(boot_id=verdict.unhealthy_boot_id)
-        subject = on_boot if verdict.unhealthy and verdict.verdict == "Fail" else verdict.subject or on_boot
-        is_listed = any(row.admits(terms.asked, terms.recipes, image) for row in rows)
+        is_listed = any(row.admits(terms.asked, terms.recipes, before.image) for row in rows)
         is_listed = is_listed or verdict.verdict == "Inconclusive"
-        evidence = verdict.model_copy(update={"subject": subject} | ({} if is_listed else NOT_LISTED))
-        self._evidence[key] = evidence
-        if evidence.verdict != "Inconclusive":  # else it is decided again when what it hangs on changes
-            self._left.pop(key, None)
+        said = verdict.model_copy(update={"subject": _subject(verdict)} | ({} if is_listed else NOT_LISTED))
+        was = before.evidence or Evidence()
+        has_failed = was.failed and not change(was.verdict.subject, facts)
+        failed = said.verdict == "Fail" or (has_failed and said.verdict != "Pass")
+        ended = attempt.finished_at if attempt is not None and refused(attempt) else ""
+        ended = ended or (verdict.runs.ended if verdict.runs is not None else "") or format_time(self._now())
+        evidence = Evidence(said, parse_time(ended), failed)
+        self._collected[key] = before._replace(status=kept_report(status), verdict=verdict, evidence=evidence)
 
     async def write(self, observed: Observed) -> bool:
         """Write what is not as it ought to be. Returns whether something is to be tried again."""
@@ -99,9 +129,9 @@ class NodeConditions:
         for uid, facts in nodes.items():
             self._saw_closed(uid, facts.verdict)
         self._closings = {uid: it for uid, it in self._closings.items() if observed.now - it[0] < DAY}
-        self._evidence = {key: of for key, of in self._evidence.items() if key[2] in nodes}
-        self._verdicts = {key: of for key, of in self._verdicts.items() if key[:3] in self._evidence}
-        evidence = grouped((uid, it) for (_, _, uid), it in self._evidence.items())
+        self._forget(observed, nodes)
+        seen = ((key[2], it.evidence) for key, it in self._collected.items() if it.evidence is not None)
+        evidence = grouped((*seen, *self._unseen(observed)))
         lapsed = dict(self._lapsed(observed, nodes))
         due = writes(nodes, self._pools, evidence, lapsed, self._closings, observed.now)
         if not due:
@@ -147,6 +177,25 @@ class NodeConditions:
         if (at := verdict.closed) is not None:
             self._closings[uid] = at, self._pools[uid]
 
+    def _forget(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> None:
+        """Drop what was collected where its node, report or profile is gone, or the condition was removed by hand."""
+        profiles, reports = {(it.namespace, it.name) for it in self._listed(observed)}, self._cache.all("reports")
+        judged = {uid for uid, facts in nodes.items() if facts.verdict.status}
+        there, self._judged = nodes.keys() - (self._judged - judged), judged
+        for key, it in [*self._collected.items()]:
+            if key[2] not in there or key[:2] not in profiles or it.report not in reports:
+                del self._collected[key]
+
+    def _unseen(self, observed: Observed) -> Iterator[tuple[str, Evidence]]:
+        """Fails that this process has not seen: no other profile opens such a node before theirs has measured it."""
+        for profile in self._listed(observed):
+            for uid, report in observed.reports_of[profile.uid].items():
+                judged = report.status.acceptance if report.status is not None else None
+                seen = self._collected.get((profile.namespace, profile.name, uid), _NOTHING)
+                if judged is not None and judged.verdict == "Fail" and seen.evidence is None:
+                    fields = {"reason": judged.reason, "subject": _subject(judged)}
+                    yield uid, Evidence(ReportAcceptance().model_copy(update=fields), failed=True)
+
     def _lapsed(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> Iterator[tuple[str, str]]:
         """Why no report of a profile of the list says Pass, of the nodes whose condition is True."""
         reports = [observed.reports_of[profile.uid] for profile in self._listed(observed)]
@@ -185,6 +234,12 @@ class NodeConditions:
             self._opened = self._now()
         _log.info("node %s: %s", write.facts.name, write.row)
         return True
+
+
+def _subject(verdict: ReportAcceptance) -> AcceptanceSubject:
+    """Whom it is on: what a health counter says is of a boot."""
+    on_boot = AcceptanceSubject(boot_id=verdict.unhealthy_boot_id)
+    return on_boot if verdict.unhealthy and verdict.verdict == "Fail" else verdict.subject or on_boot
 
 
 def _path(write: Write) -> str:
