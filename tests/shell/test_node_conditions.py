@@ -12,7 +12,7 @@ from precision_operator.core.observe.configuration import FleetLimits, FleetTopo
 from precision_operator.core.observe.gpu_slices import Gpu, PublishedGpus
 from precision_operator.core.observe.node_gate import node_verdict
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.results.node_condition import Write, writes
+from precision_operator.core.results.node_condition import Evidence, Write, writes
 from tests.support.operator_in_memory import PROFILES
 
 NODE, RACK = "g0", "topology.kubernetes.io/rack"
@@ -90,10 +90,10 @@ CHANGES: dict[str, tuple[list[str], dict[str, Any], dict[str, Any], bool]] = {
 async def test_swapped_gpus_and_mig_change_a_node_whose_gpus_are_claimed_and_a_device_taint_does_not(what: str) -> None:
     one = One()
     await one.measure()
-    (judged,) = one.loop.actor.node_conditions._evidence.values()
-    subject = judged.subject
-    assert subject is not None
-    judged = judged.model_copy(update={"subject": subject.model_copy(update={"gpus": UUIDS[:8]})})
+    (collected,) = one.loop.actor.node_conditions._collected.values()
+    assert collected.evidence is not None and (subject := collected.evidence.verdict.subject) is not None
+    subject = subject.model_copy(update={"gpus": UUIDS[:8]})
+    judged = Evidence(collected.evidence.verdict.model_copy(update={"subject": subject}))
     nodes = (await one.loop.gatherer.observe()).facts_of("")
 
     def written(facts: NodeFacts, *evidence: Any) -> list[Write]:
