@@ -66,10 +66,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"rollout": {"retry": {"limit": "2"}}},
         "spec.rollout.retry.limit: write a whole number, without quotes, not '2'",
     ),
-    "a number for text": (
-        {"agent": {"resources": {"cpu": 4}}},
-        "spec.agent.resources.cpu: this is text: write it in quotes, not 4",
-    ),
+    "4": ({"agent": {"resources": {"cpu": 4}}}, "spec.agent.resources.cpu: this is text: write it in quotes, not 4"),
     "no number and no per cent": (
         {"rollout": {"maxConcurrent": "10 percent"}},
         f"spec.rollout.maxConcurrent: {NUMBER_OR_PERCENT}, not '10 percent'",

@@ -246,9 +246,8 @@ async def decided(cluster: FakeCluster, asked: ProfileInFile) -> dict[str, tuple
 
 
 async def test_in_a_cluster_a_busy_node_is_told_as_busy_also_where_a_limit_holds_it_first() -> None:
-    cluster = FakeCluster(
-        *fleet("a", "b", "c", "d"), *((paths.pods(f"team-{node}"), training_pod(node)) for node in ("a", "d"))
-    )
+    pods = ((paths.pods(f"team-{node}"), training_pod(node)) for node in ("a", "d"))
+    cluster = FakeCluster(*fleet("a", "b", "c", "d"), *pods)
     assert await decided(cluster, question()) == {
         "a": ("wait", "Busy"),
         "b": ("run", "WouldStart"),

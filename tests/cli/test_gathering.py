@@ -363,9 +363,8 @@ def said(name: str, **changes: Any) -> str:
 
 
 def test_what_will_happen_and_what_keeps_it_from_beginning_is_said() -> None:
-    assert said("nightly").startswith(
-        "profile ml/nightly: its 24 eligible nodes are measured again, each when its turn"
-    )
+    begins = "profile ml/nightly: its 24 eligible nodes are measured again, each when its turn"
+    assert said("nightly").startswith(begins)
     assert said("n2") == "node n2, profile ml/nightly: it is measured again when its turn comes."
     rests = Quarantine(since="2026-11-20T06:30:00Z", reason="AgentCrashed")
     quarantined = (report("n2", status=tried("failed").model_copy(update={"quarantine": rests})),)

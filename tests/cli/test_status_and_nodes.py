@@ -464,8 +464,7 @@ def test_teraflops_stand_before_tokens_and_are_absent_without_flops() -> None:
     names = keys(COLUMNS)
     assert names.index("teraflopsPerGPU") < names.index("tokensPerSecondPerGpu")
     (row,) = rows(fleet())
-    assert row["teraflopsPerGPU"] == pytest.approx(
-        row["tokensPerSecondPerGpu"] * workload().flops_per_token / 1e12, rel=1e-3
-    )
+    flops = row["tokensPerSecondPerGpu"] * workload().flops_per_token
+    assert row["teraflopsPerGPU"] == pytest.approx(flops / 1e12, rel=1e-3)
     (row,) = rows(fleet(workloads=[workload().model_copy(update={"flops_per_token": None})]))
     assert row["teraflopsPerGPU"] is None

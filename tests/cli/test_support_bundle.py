@@ -12,10 +12,10 @@ from precision_operator.cluster import ApiError, paths
 from precision_operator.cluster.errors import TIMEOUT
 from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
+from tests.cli.test_gathering import ROLE, installed
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, report_object
 
-OPERATOR = {"app.kubernetes.io/name": "precision-profiler", "app.kubernetes.io/component": "operator"}
 APPS, PROGRAM = "apps/v1", "precision-profiler-operator"
 AGENT = {"app.kubernetes.io/name": "precision-agent"}
 POD = "precision-profiler-operator-7d4b9"
@@ -61,8 +61,7 @@ def world(api: Api, secret: str) -> None:
     api.hold(paths.pods("ml"), {"metadata": {"name": POD, "namespace": "ml", "labels": AGENT, **noted}, "spec": pod})
     api.hold(paths.jobs("ml"), {"metadata": {"name": "pp-1", "labels": AGENT, **noted}})
     program(api, "precision-system", POD, pod, **noted)
-    subject = {"kind": "ServiceAccount", "name": PROGRAM, "namespace": "precision-system"}
-    api.hold(BINDINGS, {"metadata": {"name": "b", "labels": OPERATOR}, "subjects": [subject]})
+    api.hold(*installed({"metadata": {"name": PROGRAM, "namespace": "precision-system"}})[1])
     about = {"kind": "PrecisionProfile", "name": "nightly"}
     other = {"kind": "Pod", "name": "somebody-elses"}
     events = [{"metadata": {"name": it["name"]}, "involvedObject": it, "message": secret} for it in (about, other)]
@@ -81,7 +80,7 @@ def program(api: Api, namespace: str, name: str, pod: dict[str, Any], of: str = 
 
     def held(plural: str, name: str, uid: str, owner: str, **body: Any) -> None:
         owned = {"ownerReferences": [{"uid": owner, "controller": True}]} if owner else {}
-        metadata = {"name": name, "namespace": namespace, "uid": uid, "labels": OPERATOR, **owned, **meta}
+        metadata = {"name": name, "namespace": namespace, "uid": uid, "labels": ROLE, **owned, **meta}
         path = paths.collection("v1" if plural == "pods" else APPS, plural, namespace)
         api.hold(path, {"metadata": metadata, **body})
 
@@ -153,7 +152,7 @@ def test_logs_and_metrics_are_of_pods_that_the_releases_deployments_own(
     container = {"name": "operator", "ports": [{"containerPort": 8080}]}
     program(api, "tenant", "lookalike", {"containers": [container]})
     for namespace in ("precision-system", "tenant"):
-        bare = {"name": "bare", "namespace": namespace, "uid": "b", "labels": OPERATOR}
+        bare = {"name": "bare", "namespace": namespace, "uid": "b", "labels": ROLE}
         api.hold(paths.pods(namespace), {"metadata": bare, "spec": {"containers": [container]}})
     for plural in ("deployments", "replicasets"):
         api.hold(paths.collection(APPS, plural, "ml"))
