@@ -1,6 +1,7 @@
 """A shard without room for all: what was served goes on, nodes that come get less, and the exporter says how many."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -70,3 +71,32 @@ def test_nodes_beyond_the_room_say_how_many_shards_it_takes(monkeypatch: pytest.
     _, none, needed = told(body)
     assert none == 500 - len(nodes_in(body.shards[0].text()))
     assert build(store.view(), int(needed)).served.nodes(fitting.NONE) == 0
+
+
+def in_pools_of_their_own(numbers: range) -> Iterator[dict[str, Any]]:
+    for number in numbers:
+        raw = report_object(f"t{number:03}", namespace="a-tenant", creationTimestamp="2026-11-19T06:00:00Z")
+        raw["status"]["hardware"]["pool"] = f"p{number}"
+        yield raw
+
+
+@pytest.mark.parametrize("level", ["node", "detail"])
+def test_a_namespace_that_fills_bodies_takes_nothing_from_others(level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+    room_for(100, level, monkeypatch)
+    ours = [profile_object(), *(report_object(f"n{number}") for number in range(40))]
+    theirs = [profile_object(namespace="a-tenant"), *in_pools_of_their_own(range(150))]
+    alone, filled = build(store_of(*ours, level=level).view()), build(store_of(*theirs, level=level).view())
+    store = store_of(*theirs, *ours, level=level)
+    body = build(store.view(), 1, filled)
+    for made in (body, build(store.view())):
+        assert set(alone.text.splitlines()) - set(made.text.splitlines()) == {alone.shards[0].text().splitlines()[-1]}
+        assert [*made.left_out] == ["a-tenant"]
+        assert max(made.sizes().values()) <= fitting.LIMIT_BYTES
+        assert len(made.fleet) > 0.8 * fitting.LIMIT_BYTES
+    own = OwnMetrics(process=False)
+    own.tell(body)
+    assert f'left_out_objects{{namespace="a-tenant"}} {body.left_out["a-tenant"]}.0' in own.text().decode()
+    for raw in in_pools_of_their_own(range(150, 160)):
+        store.see("nodeprecisionreports", raw)
+    after = build(store.view(), 1, body)
+    assert (after.fleet, after.shards[0].text()) == (body.fleet, body.shards[0].text())

@@ -19,6 +19,7 @@ TEXT = "2027-01-15T08:00:00Z"
 DAILY = {"schedule": {"cron": "0 2 * * *"}}
 GB200, RACK = ({"target": {"nodeSelector": labels}} for labels in ({"gpu": "GB200"}, {"gpu": "GB200", "rack": "r1"}))
 OTHER, ROW = ({"target": {"nodeSelector": labels}} for labels in ({"gpu": "GB300"}, {"row": "r1"}))
+TAINTED, DRAINED = ({"key": key, "operator": "Exists"} for key in ("ml", "lab"))
 NAMED: dict[str, Any] = {"target": {"nodeNames": ["n1", "n2"], "cordoned": "Include"}}
 
 
@@ -28,6 +29,10 @@ def asking(name: str, eligible: int, spec: Mapping[str, Any] = {}, **more: int) 
     )
     made["spec"] |= spec
     return made
+
+
+def tolerating(taint: Mapping[str, str]) -> dict[str, Any]:
+    return {"agent": {"tolerations": [taint]}}
 
 
 def measured(profile: str, *numbers: int, reason: str = "", failed: bool = False) -> list[dict[str, Any]]:
@@ -67,6 +72,25 @@ CASES: Mapping[str, tuple[list[Any], float, tuple[int, int, int]]] = {
     "by two labels": ([asking("b", 9, GB200), asking("nightly", 9, ROW, distinct=2), *TWO], 0, (2, 0, 9)),
     "a rack of the pool": ([asking("nightly", 9, GB200), asking("b", 3, RACK), *TWO], 0, (2, 0, 7)),
     "two pools": ([asking("nightly", 9, GB200), asking("b", 3, OTHER), *TWO], 0, (2, 0, 10)),
+    "tainted pools, and all that has no taint": (
+        [
+            asking("nightly", 10, GB200 | tolerating(TAINTED)),
+            asking("b", 8, OTHER | tolerating(DRAINED)),
+            asking("c", 9),
+        ],
+        0,
+        (0, 0, 27),
+    ),
+    "a pool, and a profile of every taint and node": (
+        [asking("nightly", 9, GB200 | tolerating(TAINTED)), asking("b", 12, tolerating({"operator": "Exists"})), *TWO],
+        0,
+        (2, 0, 10),
+    ),
+    "two pools, and one that can measure none of all": (
+        [asking("nightly", 9, GB200), asking("b", 3, OTHER), asking("c", 0), *TWO],
+        0,
+        (2, 0, 10),
+    ),
     "all of them, and two by name": ([asking("nightly", 9), asking("b", 2, NAMED), *TWO], 0, (2, 0, 7)),
     "two by name, of a pool": (
         [asking("nightly", 9, GB200), asking("b", 2, NAMED), *measured("nightly", 1, 2), *measured("b", 1, 2)],

@@ -169,8 +169,10 @@ def test_a_profile_tells_its_phase_its_eta_and_its_newest_result() -> None:
     assert samples["precision_profile_last_completion_timestamp_seconds", ""] == 1795156260
 
 
-def test_profiles_that_share_nodes_be_it_through_others_name_the_same_one() -> None:
+def test_profiles_of_a_namespace_that_share_nodes_be_it_through_others_name_the_same_one() -> None:
     reports = [report_object(name, profile) for name, profile in zip("xxyyz", "bccda", strict=True)]
-    text = build(store_of(*map(profile_object, "abcd"), *reports).view()).text
+    others = [report_object(name, namespace="a-tenant") for name in "xz"]
+    there = (*map(profile_object, "abcd"), profile_object(namespace="a-tenant"))
+    text = build(store_of(*there, *reports, *others).view()).text
     of = {s.labels["profile"]: s.labels["nodes_of"] for s in samples_in(text) if s.name == "precision_pool_info"}
-    assert of == {"a": "ml/a", "b": "ml/b", "c": "ml/b", "d": "ml/b"}
+    assert of == {"a": "ml/a", "b": "ml/b", "c": "ml/b", "d": "ml/b", "nightly": "a-tenant/nightly"}

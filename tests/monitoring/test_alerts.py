@@ -156,6 +156,7 @@ def hours(*pools: list[Node], profiles: str = "nightly", level: Level = "node") 
 
 
 ON_POOL, OF_A = ({"pool": "NVIDIA-GB200", "nodes_of": f"ml/{name}"} for name in ("nightly", "a"))
+ON_LAB = ON_POOL | {"nodes_of": "lab/nightly"}
 MANY_HOT, HOT_ONES = ({"alertname": f"Precision{name}", **ON_POOL} for name in ("ManyNodes", "PoolThrottled"))
 OTHER_HALL = HOT_ONES | {"nodes_of": "ml/moe"}
 FAR, THROTTLES = "PoolFarBelowBest", "ThrottledInProfile"
@@ -167,10 +168,16 @@ def in_moe(series: Mapping[str, str]) -> dict[str, str]:
     return {s.replace('profile="nightly"', 'profile="moe"'): v for s, v in series.items()}
 
 
+def in_lab(series: Mapping[str, str]) -> dict[str, str]:
+    """The same of a profile of another namespace."""
+    return {s.replace('namespace="ml"', 'namespace="lab"').replace("ml/", "lab/"): v for s, v in series.items()}
+
+
 OTHER_SLOW = [Node("m", 0, 0.8), *(Node(f"m{n}") for n in range(12))]
 FELL = {verdict("fallback"): "1x100"}
 IN_TWO = MEASURED | in_moe(MEASURED | {POOL_INFO: "1x100"})
 SLOW_FIVE = [Node(f"s{n}", 0, 0.8) for n in range(2, 5)] + pool(0, 19) + [Node(f"s{n}", 0, 0.8) for n in range(2)]
+OTHERWISE_SLOW = [replace(node, rate=0.79) if node.name in ("s0", "s1", "s2") else node for node in SLOW_FIVE]
 LISTS = last_lists(1)[:500]
 INFO = of_node("precision_node_info", 'data="simulated",nvlink_domain="d.9"')
 FALLEN = many(5, lambda node: {s.replace(N1, node): "1x300" for s in (verdict("fallback"), INFO, RESULT)})
@@ -714,6 +721,22 @@ AS_PROMETHEUS_SEES_IT = {
         (130, 150),
         ON_POOL | {"node": "m", "nodes_of": "ml/moe"},
         beside=MANY_HOT,
+    ),
+    "five slow nodes, as two namespaces see them": Case(
+        "ManyNodes",
+        hours(*[SLOW_FIVE] * 3) | in_lab(hours(*[OTHERWISE_SLOW] * 3)),
+        (5,),
+        (75, 150),
+        ON_POOL,
+        beside=MANY_HOT | ON_LAB,
+    ),
+    "a slow node, as two namespaces see it": Case(
+        "NodeSlow",
+        hours(*[SLOW_FIVE[4:]] * 3) | in_lab(hours(*[OTHERWISE_SLOW[4:]] * 3)),
+        (5,),
+        (75, 150),
+        ON_POOL,
+        each_of=("s0", "s1"),
     ),
     "a recipe that falls back on a node, as two profiles see it": Case(
         "SilentFallback", IN_TWO | FELL | in_moe(FELL), (5,), (20, 90), HOST

@@ -15,6 +15,7 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.configuration import FleetLimits
 from precision_operator.core.observe.observed import Occupancy
 from precision_operator.core.plan import Plan, plan
+from precision_operator.exporter.families import pools
 from precision_operator.shell import reconcile
 from precision_operator.shell.observing import gather, reader
 from tests.support.fake_cluster import agent_pod
@@ -29,6 +30,12 @@ WORLDS = 100
 
 def test_what_lies_in_other_namespaces_and_their_lines_are_the_same_with_objects_and_shadow() -> None:
     assert check_in_memory(range(WORLDS)).differing == {}
+
+
+def test_pools_that_name_another_namespace_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_each = pools._nodes_of
+    monkeypatch.setattr(pools, "_nodes_of", lambda it: dict.fromkeys(of := of_each(it), min(of.values(), default="")))
+    assert check_in_memory(range(16)).differing
 
 
 async def test_the_leader_remembers_whose_agents_got_no_node() -> None:

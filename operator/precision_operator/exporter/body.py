@@ -6,8 +6,10 @@ nodes in the shard, since what they are beside each other changes for all of the
 part of the one before that still holds, and differs in no byte from one that was made without it.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -18,13 +20,14 @@ from precision_operator.exporter.families import table
 from precision_operator.exporter.families.family import Family
 from precision_operator.exporter.families.pools import PoolNodes, pools, same
 from precision_operator.exporter.families.selection import Selection
-from precision_operator.exporter.fitting import LIMIT_BYTES, NEAR, NONE, Served, served
+from precision_operator.exporter.fitting import LIMIT_BYTES, NEAR, NONE, Key, Served, on_metrics, served
 from precision_operator.exporter.fleet import FleetNodes, fleet_nodes
 from precision_operator.exporter.reading import RelativeRate
 from precision_operator.exporter.shards import place
 from precision_operator.exporter.store import StoreSnapshot
 from precision_operator.exporter.text import header, sample_template, samples
 
+_POOLS = "pools"
 _SHARD_SERIES = "precision_exporter_shard_series"
 _SHARD_HELP = "Node series in this shard; index is its number."
 
@@ -55,11 +58,16 @@ class Rendered:
     """A pool with its lines by family, and its nodes' standings by shard."""
 
     pool: PoolNodes
-    lines: tuple[bytes, ...]
-    series: int
+    selection: Selection
     standings: Mapping[int, Standings] = field(repr=False)
     left_out: frozenset[str] = frozenset()
     """Nodes for which there is no room."""
+
+    @cached_property
+    def lines(self) -> tuple[bytes, ...]:
+        """Rendered where there may be room."""
+        shown = self.selection.shows
+        return tuple(family.render(self.pool) if shown(family) else b"" for family in table.POOL_FAMILIES)
 
 
 @dataclass(frozen=True)
@@ -106,11 +114,19 @@ class Body:
     """By plural."""
     fleet_nodes: FleetNodes
     served: Served = field(repr=False, compare=False)
+    fleet_parts: Mapping[Key, int] = field(repr=False, compare=False)
+    """What of pools, profiles and plans is served."""
 
     @property
     def text(self) -> bytes:
         """All of it, nodes first; no family stands in it twice where there is one shard."""
         return b"".join((*(shard.text() for shard in self.shards), self.fleet))
+
+    @property
+    def left_out(self) -> Counter[str]:
+        """How many pools, profiles, plans and reports of each namespace have no room."""
+        parts = (*self.fleet_parts.items(), *self.served.parts.items())
+        return Counter(key[0] for key, part in parts if part == NONE)
 
     def sizes(self) -> dict[str, int]:
         """Uncompressed bytes by path."""
@@ -127,16 +143,21 @@ def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> B
     there = of_profiles_there(view.reports, view.profiles)
     reports, older = newest_of_each(there)
     replaced = older + sum(1 for entry in view.reports if entry.shown) - sum(1 for entry in there if entry.shown)
-    profiles, plans = (_in_order(newest_of_each(of)[0]) for of in (view.profiles, view.plans))
+    profiles, plans = (sorted(newest_of_each(of)[0], key=attrgetter("key")) for of in (view.profiles, view.plans))
     fitting = served(reports if view.selection.nodes else (), shards, usable.served if usable else Served())
     rendered = _pools(view, reports, shards if view.selection.nodes else 0, usable, fitting)
     groups = _groups(fitting.entries, shards, usable)
     made = tuple(_shard(index, groups, rendered, usable) for index in range(shards))
+    lines: dict[Key, Rendered | Entry] = {(*labels, _POOLS): pool for labels, pool in rendered.items()}
+    lines |= {(*it.key, kind): it for kind, of in ((PROFILE_PLURAL, profiles), (PLAN_PLURAL, plans)) for it in of}
+    created = {entry.key: entry.created for entry in (*plans, *profiles)}
+    fleet_parts = on_metrics(lines, created, usable.fleet_parts if usable else {})
+    shown = grouped((key[-1], it.lines) for key, it in lines.items() if fleet_parts[key] != NONE)
     fleet = b"".join(
         (
-            *_families(table.POOL_FAMILIES, [part.lines for part in rendered.values()]),
-            *_families(table.PROFILE_FAMILIES, [entry.lines for entry in profiles]),
-            *_families(table.PLAN_FAMILIES, [entry.lines for entry in plans]),
+            *_families(table.POOL_FAMILIES, shown.get(_POOLS, ())),
+            *_families(table.PROFILE_FAMILIES, shown.get(PROFILE_PLURAL, ())),
+            *_families(table.PLAN_FAMILIES, shown.get(PLAN_PLURAL, ())),
         )
     )
     entries = {REPORT_PLURAL: view.reports, PROFILE_PLURAL: view.profiles, PLAN_PLURAL: view.plans}
@@ -148,9 +169,7 @@ def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> B
         shards=made,
         groups=groups,
         pools=rendered,
-        series=sum(shard.series for shard in made)
-        + sum(pool.series for pool in rendered.values())
-        + sum(entry.series for entry in (*profiles, *plans)),
+        series=sum(shard.series for shard in made) + sum(count_lines(lines) for of in shown.values() for lines in of),
         nodes=len({entry.key[2] for entry in reports}),
         replaced_reports=replaced,
         shown_reports=len(reports),
@@ -158,6 +177,7 @@ def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> B
         unreadable=unreadable,
         fleet_nodes=fleet_nodes(reports, profiles),
         served=fitting,
+        fleet_parts=fleet_parts,
     )
 
 
@@ -174,17 +194,14 @@ def size_warning(body: Body) -> str | None:
         else "It holds pools, profiles and plans: fewer pools (spec.poolLabel), profiles or plans make it smaller."
     )
     size_text = f"{size / 2**20:.1f} MiB for {body.nodes} nodes"
-    return f"{path} {beyond} scrapers take (16 MiB; vmagent refuses more): {size_text}. {remedy}"
+    without = "".join(f" No room: {count} objects of {of}." for of, count in body.left_out.most_common(3))
+    return f"{path} {beyond} scrapers take (16 MiB; vmagent refuses more): {size_text}. {remedy}{without}"
 
 
 def shard_series(index: int, series: int) -> bytes:
     """A shard's own family: that it is there although no node may fall to it."""
     template = sample_template(_SHARD_SERIES, ("index",))
     return header(_SHARD_SERIES, _SHARD_HELP, "gauge") + samples(template, [((str(index),), float(series))])
-
-
-def _in_order(entries: Iterable[Entry]) -> list[Entry]:
-    return sorted(entries, key=attrgetter("key"))
 
 
 def _pools(
@@ -195,21 +212,19 @@ def _pools(
     percents = {entry.key: entry.percent for entry in view.profiles}
     results = (entry.result for entry in reports if entry.result is not None)
     pools_now = pools(results, percents, view.gemms, {at: old[at].pool for at in old})
-    none = {key for key, part in fitting.parts.items() if part == NONE}
-    return {pool.labels: _rendered(pool, view.selection, shards, old.get(pool.labels), none) for pool in pools_now}
+    none = grouped((key[:2], key[2]) for key, part in fitting.parts.items() if part == NONE)
+    every = ((pool.labels, pool) for pool in pools_now)
+    return {at: _rendered(it, view.selection, shards, old.get(at), frozenset(none.get(at[:2], ()))) for at, it in every}
 
 
 def _rendered(
-    pool: PoolNodes, selection: Selection, shards: int, before: Rendered | None, none: Collection[tuple[str, ...]]
+    pool: PoolNodes, selection: Selection, shards: int, before: Rendered | None, left_out: frozenset[str]
 ) -> Rendered:
-    left_out = frozenset(node for namespace, profile, node in none if (namespace, profile) == pool.labels[:2])
     if before is not None and before.pool is pool and before.left_out == left_out:
         return before
     nodes = sorted(pool.standings.keys() - left_out) if shards else ()
     members = grouped((place(node, shards)[0], pool.standings[node]) for node in nodes)
-    lines = tuple(family.render(pool) if selection.shows(family) else b"" for family in table.POOL_FAMILIES)
-    standings = {at: _standings(rates, selection) for at, rates in members.items()}
-    return Rendered(pool, lines, count_lines(lines), standings, left_out)
+    return Rendered(pool, selection, {at: _standings(rates, selection) for at, rates in members.items()}, left_out)
 
 
 def _standings(rates: Sequence[RelativeRate], selection: Selection) -> Standings:
@@ -228,7 +243,8 @@ def _group(members: Sequence[Entry], before: ChunkGroup | None) -> ChunkGroup:
     stamps = tuple(entry.stamp for entry in members)
     if before is not None and before.stamps == stamps:
         return before
-    texts = list(map(b"".join, zip(*(entry.lines for entry in _in_order(members)), strict=True)))
+    in_order = sorted(members, key=attrgetter("key"))
+    texts = list(map(b"".join, zip(*(entry.lines for entry in in_order), strict=True)))
     hashes = tuple(map(hash, texts))
     old = dict(zip(before.hashes, before.pieces, strict=True)) if before is not None else {}
     # Some, such as versions, stay the same in a new report.
@@ -252,8 +268,7 @@ def _shard(
     return Shard(index, columns, joined((*(column.packed for column in columns), series_lines)), series)
 
 
-_NODE_FAMILIES: tuple[Family[Any], ...] = (*table.NODE_FAMILIES, *table.STANDING_FAMILIES)
-_HEADS = tuple(piece(family.head) for family in _NODE_FAMILIES)
+_HEADS = tuple(piece(family.head) for families in (table.NODE_FAMILIES, table.STANDING_FAMILIES) for family in families)
 
 
 def _column(head: CompressedChunk, parts: tuple[CompressedChunk, ...], before: FamilyColumn | None) -> FamilyColumn:

@@ -1,12 +1,15 @@
-"""What of the nodes is served where a shard has not room for all of it.
+"""What is served where a body has not room for all of it.
 
-What was served goes on. Of the others the oldest come first, so that exporters agree, also after a restart: when it
-nears the limit, nodes that come get no families of the level detail, and at the end none.
+Namespaces take turns, each time the one that has the least: each has an equal share, and what one leaves is others'.
+Within one what was served goes on. Of the rest the oldest come first, so that exporters agree, also after a restart:
+when a shard nears the limit, nodes that come get no families of the level detail, and at the end none.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from math import ceil
+from typing import Any
 
 from precision_api.facts.names import grouped
 from precision_operator.exporter.entries import Entry, count_lines
@@ -24,6 +27,8 @@ STANDING_BYTES = 512
 _DETAIL = {index for index, family in enumerate(NODE_FAMILIES) if family.detail}
 NONE, PLAIN, WHOLE = range(3)
 """How much of a node is served: nothing, all but the level detail, all."""
+Key = tuple[str, ...]
+"""A namespace, and what of it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Served:
     """What of which reports."""
 
     entries: Sequence[Entry] = ()
-    parts: Mapping[tuple[str, ...], int] = field(default_factory=dict, repr=False)
+    parts: Mapping[Key, int] = field(default_factory=dict, repr=False)
     """NONE, PLAIN or WHOLE by the reports' keys."""
     wanted_bytes: int = 0
     """Of all reports, whole."""
@@ -49,28 +54,59 @@ class Served:
 def served(reports: Iterable[Entry], shards: int, before: Served) -> Served:
     """The reports as far as they fit into their shards; `before` is what was served last, in as many shards."""
     members = grouped((place(entry.key[2], shards)[0], entry) for entry in reports)
-    parts: dict[tuple[str, ...], int] = {}
-    fitting = [entry for entries in members.values() for entry in _fitting(entries, before.parts, parts)]
+    parts: dict[Key, int] = {}
+    fitting: list[Entry] = []
+    for entries in members.values():
+        had = _by_turns({it.key: ((it.created, it.uid), _choices(it)) for it in entries}, before.parts, LIMIT_BYTES)
+        shown = ((it, had[it.key]) for it in entries if had[it.key] != NONE)
+        fitting += [entry if part == WHOLE else _plain(entry) for entry, part in shown]
+        parts |= had
     wanted = sum(entry.size + STANDING_BYTES for entries in members.values() for entry in entries)
     return Served(fitting, parts, wanted)
 
 
-def _fitting(
-    entries: Iterable[Entry], before: Mapping[tuple[str, ...], int], parts: dict[tuple[str, ...], int]
-) -> Iterator[Entry]:
-    """What fits of one shard; how much of each is put into `parts`."""
-    size = 0
-    for entry in sorted(entries, key=lambda it: (-before.get(it.key, NONE), it.created, it.uid)):
-        parts[entry.key] = NONE
-        plain = _plain(entry)
-        for part, shown in ((WHOLE, entry), (PLAIN, plain)):
-            until = DETAIL_UNTIL if part == WHOLE and plain is not entry else NODES_UNTIL
-            share = 1.0 if before.get(entry.key, NONE) >= part else until
-            if size + shown.size + STANDING_BYTES <= share * LIMIT_BYTES:
-                size += shown.size + STANDING_BYTES
-                parts[entry.key] = part
-                yield shown
+def on_metrics(lines: Mapping[Key, Any], created: Mapping[Key, str], before: Mapping[Key, int]) -> Mapping[Key, int]:
+    """What has room on /metrics, beside the exporter's own: profiles and plans, then pools by the age of profiles."""
+    wanted = {
+        key: (
+            (len(key), created.get(key[:2], "later"), key),
+            ((WHOLE, sum(map(len, of.lines)), until) for of in [item]),
+        )
+        for key, item in lines.items()
+        for until in [DETAIL_UNTIL if len(key) > 3 else NODES_UNTIL]
+    }
+    return _by_turns(wanted, before, NODES_UNTIL * LIMIT_BYTES)
+
+
+def _by_turns(
+    wanted: Mapping[Key, tuple[Any, Iterable[tuple[int, int, float]]]], before: Mapping[Key, int], room: float
+) -> dict[Key, int]:
+    """How much of each fits into a body of so many bytes; `before` is what was served last.
+
+    `wanted` has its place, and how much could be served, from all of it on: its bytes, and up to which share of the
+    body where it was not served before.
+    """
+    in_order = sorted(wanted, key=lambda key: (-before.get(key, NONE), wanted[key][0]))
+    queues = {namespace: iter(keys) for namespace, keys in grouped((key[0], key) for key in in_order).items()}
+    turns, size, parts = sorted((0, namespace) for namespace in queues), 0, dict.fromkeys(wanted, NONE)
+    while turns:
+        used, namespace = heappop(turns)
+        for key in queues[namespace]:
+            was = before.get(key, NONE)
+            fit = (it for it in wanted[key][1] if size + it[1] <= (1.0 if was >= it[0] else it[2]) * room)
+            parts[key], more, _ = next(fit, (NONE, 0, 0.0))
+            if parts[key] != NONE:
+                size += more
+                heappush(turns, (used + more, namespace))
+            if parts[key] != NONE or was == NONE:  # what comes later than one without room has none either
                 break
+    return parts
+
+
+def _choices(entry: Entry) -> Iterator[tuple[int, int, float]]:
+    plain = _plain(entry)
+    yield WHOLE, entry.size + STANDING_BYTES, NODES_UNTIL if plain is entry else DETAIL_UNTIL
+    yield PLAIN, plain.size + STANDING_BYTES, NODES_UNTIL
 
 
 def _plain(entry: Entry) -> Entry:

@@ -1,15 +1,16 @@
 """How many nodes have a result as their profiles ask for, each node once over all profiles.
 
 Nobody names the nodes without a result. The operator counts what the profiles of one namespace share; of several, a
-target that holds others of the same nodes is counted for all of them: one whose conditions are among theirs. Where two
-others overlap, the nodes that have results under both count once.
+target that holds others of the same nodes is counted for all of them: one whose conditions are among theirs, what it
+does not tolerate with them, and that has as many nodes. Where two others overlap, the nodes that have results under
+both count once.
 """
 
 import math
 import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from precision_operator.core.results.pool import finished_seconds
@@ -44,6 +45,9 @@ def fleet_nodes(reports: Iterable[Entry], profiles: Iterable[Entry]) -> FleetNod
     """Of the newest reports and profiles. A node counts by the profile for which its result holds the longest, of those
     that ask for an age, if any does."""
     by_key = {entry.key: entry.campaign for entry in profiles if entry.campaign is not None}
+    taints = {it for campaign in by_key.values() for it in campaign.tolerates}
+    for key, it in by_key.items():
+        by_key[key] = it if "" in it.tolerates else replace(it, target=it.target | (taints - it.tolerates))
     until: dict[str, tuple[bool, float]] = {}
     targets: dict[str, set[frozenset[str]]] = {}
     for entry in reports:
@@ -62,9 +66,9 @@ def _eligible(campaigns: Collection[ProfileProgress], targets: Mapping[str, set[
     nodes: dict[frozenset[str], int] = {}
     for campaign in campaigns:
         nodes[campaign.target] = max(campaign.eligible, nodes.get(campaign.target, 0))
-    widest = [target for target in nodes if not any(other < target for other in nodes)]
-    within = {target: {wide for wide in widest if wide <= target} for target in nodes}
-    twice = sum(len(set().union(*map(within.__getitem__, there))) - 1 for there in targets.values())
+    holders = {target: {it for it in nodes if it <= target and nodes[it] >= nodes[target]} for target in nodes}
+    widest = {target for target, of in holders.items() if len(of) == 1}
+    twice = sum(len(widest & set().union(*map(holders.__getitem__, it))) - 1 for it in targets.values())
     counts = ((it.status.nodes.distinct if it.status.nodes else None, it.eligible) for it in campaigns)
     distinct = sum(eligible if own is None else own for own, eligible in counts)
     return max([min(distinct, sum(map(nodes.__getitem__, widest)) - twice), *nodes.values()], default=0)

@@ -51,6 +51,8 @@ class ProfileProgress:
     """How long two results may be apart, by schedule and maxAge; None where no new ones are asked for."""
     target: frozenset[str] = frozenset()
     """Its conditions on nodes."""
+    tolerates: frozenset[str] = frozenset()
+    """Its tolerations, each as text; one of any taint is empty."""
 
     @property
     def eligible(self) -> int:
@@ -92,7 +94,7 @@ def read_profile(raw: Raw) -> ProfileProgress:
     """The progress in a PrecisionProfile, Pending before the operator's first word; raises ValueError if unreadable."""
     namespace, name = text(raw, "metadata", "namespace"), text(raw, "metadata", "name")
     status = ProfileStatus.model_validate(raw.get("status") or {"phase": "Pending", "nodes": {}})
-    return ProfileProgress(namespace, name, status, refresh_seconds(raw), conditions(raw))
+    return ProfileProgress(namespace, name, status, refresh_seconds(raw), conditions(raw), tolerations(raw))
 
 
 def owner(raw: Raw) -> tuple[str, str, str]:
@@ -136,6 +138,13 @@ def conditions(raw: Raw) -> frozenset[str]:
     several = ("nodeSelector", "matchExpressions", "excludeTaints")
     split = ((key, row if key in several and isinstance(row, list) else [row]) for key, row in rows)
     return frozenset(json.dumps((key, value), sort_keys=True) for key, row in split for value in row)
+
+
+def tolerations(raw: Raw) -> frozenset[str]:
+    """What a profile's agents tolerate: the more there is, the more nodes it means."""
+    rows = _field(raw, "spec", "agent", "tolerations")
+    dicts = (row for row in (rows if isinstance(rows, list) else ()) if isinstance(row, dict))
+    return frozenset(json.dumps(row, sort_keys=True) if row.get("key") else "" for row in dicts)
 
 
 def slow_node_percent(raw: Raw) -> float:

@@ -46,6 +46,11 @@ class OwnMetrics:
             "Nodes that a full shard has no room for: of which families (detail: those of that level; node: all).",
             ["families"],
         )
+        self._without_room = gauge(
+            "precision_exporter_left_out_objects",
+            "Pools, profiles, plans and reports of a namespace of which nothing is shown: its share of a body is full.",
+            ["namespace"],
+        )
         self._reports = gauge(
             "precision_exporter_reports",
             "Reports by what they give: shown, without_result (not measured yet), "
@@ -94,6 +99,9 @@ class OwnMetrics:
         self._needed.set(body.served.shards_needed)
         for families, part in (("detail", PLAIN), ("node", NONE)):
             self._left_out.labels(families).set(body.served.nodes(part))
+        self._without_room.clear()
+        for namespace, count in body.left_out.items():
+            self._without_room.labels(namespace).set(count)
         self._fleet.clear()
         for node_state in get_args(FleetState) if body.fleet_nodes.profiles else ():
             self._fleet.labels(node_state).set_function(partial(body.fleet_nodes.count, node_state))

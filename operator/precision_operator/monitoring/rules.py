@@ -379,7 +379,7 @@ HISTORY: tuple[Recording, ...] = (
 
 _QUARANTINED = newest("precision_node_quarantined")
 _ONCE, _MANY, _MANY_NODES = "precision:node_story:once", "precision:pool_fault_nodes", "precision:pool_many_nodes"
-_SHARED = f"{HARDWARE}, nodes_of"  # a pool, whatever profiles measure it, and no other one of its name
+_SHARED = f"{HARDWARE}, nodes_of"  # a pool, whatever profiles of a namespace measure it, and no other one of its name
 _FAULT_OF_NODE = f"{CLUSTER}, node, fault, data"
 _TOLD = newest(_ONCE, "11m")
 _LIMITED, _HOT_NODE = (matched("precision:node_fault", fault=fault) for fault in ("limited", "throttled"))
@@ -411,8 +411,10 @@ STORIES: tuple[Recording, ...] = (
         f'unless on({NODE}) (precision:node_fault{{fault="not_accepted"}} unless on({NODE}) {_QUARANTINED})) '
         f"* on({POOL}) group_left(nodes_of) precision:pool_info",
     ),
-    # Once, whatever profiles measure the node: of slow and limited ones the least figure is the worst.
-    Recording(_ONCE, f"topk by ({_FAULT_OF_NODE}) (1, max {_WORST.format('!')} or min {_WORST.format('=')})"),
+    # Once, whatever profiles of a namespace measure it: of slow and limited ones the least figure is the worst.
+    Recording(
+        _ONCE, f"topk by ({_SHARED}, node, fault, data) (1, max {_WORST.format('!')} or min {_WORST.format('=')})"
+    ),
     Recording(_MANY, f"count by ({_SHARED}, fault, data) ({_ONCE})"),
     Recording(
         # From five nodes, or four that are a tenth of their pool or in one rack, until three or fewer are left.
@@ -425,8 +427,9 @@ STORIES: tuple[Recording, ...] = (
     _lasting("precision:pool_many_nodes", "1h"),
     Recording(
         # Where one alert is to stand for many, theirs begin no more; what a node had goes on until what follows fires.
+        # Once, whatever namespaces measure the node: no pool of one stands for it in another.
         "precision:node_told",
-        f"topk by ({_FAULT_OF_NODE}) (1, {_TOLD} and on({CLUSTER}, node) {_ONCE} and on({CLUSTER}, node, fault) "
+        f"topk by ({_FAULT_OF_NODE}) (1, {_TOLD} and on({CLUSTER}, node) {_ONCE} and on({_SHARED}, node, fault) "
         f"({_TOLD} {_OF_MANY} unless on({_FAULT_OF_NODE}) ({_HOT_NODE} and on({POOL}, data) "
         f"precision:pool_throttled_ratio < {FAR_BELOW}) or {newest('precision:node_told')} {_OF_MANY}:lasting))",
     ),

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from precision_api.facts import names
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.waiting_pods import NO_DEVICES
+from tests.support.node_objects import EIGHT_H100
 from tests.support.report_objects import report_object, report_status
 
 Raw = dict[str, Any]
@@ -328,7 +329,8 @@ def lying_report(tenant: Tenant, made: Hostile) -> None:
     """What a lying agent says of a node: any watts, any figures; owned by anybody."""
     node, profile_uid, rng = tenant.node(), tenant.profile_uid(), tenant.rng
     status = report_status(None, finishedAt=tenant.ago())
-    status["hardware"]["limitWatts"] = rng.choice([0, 1, 8, 5600, 10**6])
+    pool = rng.choice([*EIGHT_H100.values(), node[1], "NVIDIA-GB200"])
+    status["hardware"] |= {"limitWatts": rng.choice([0, 1, 8, 5600, 10**6]), "pool": pool}
     status["attempt"] |= {"startedAt": tenant.ago(), "outcome": rng.choice(["succeeded", "failed", "disrupted"])}
     status = rng.choice([status, status, {}, {"attempt": "none"}, status | {"attempt": {"run": "r1"}}])
     owner = {"kind": names.PROFILE_KIND, "name": "nightly", "uid": profile_uid, "controller": True}

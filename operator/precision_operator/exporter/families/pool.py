@@ -325,8 +325,8 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
     ),
     Family(
         "precision_pool_info",
-        "Always 1. nodes_of is the first, by name, of the profiles that measure nodes of this one in the pool, be it "
-        "through others: alerts of a pool are one for these.",
+        "Always 1. nodes_of is the first, by name, of the namespace's profiles that measure nodes of this one in the "
+        "pool, be it through others: alerts of a pool are one for these.",
         (*POOL_OF, "nodes_of"),
         lambda pool: iter([((*pool.labels, pool.nodes_of), 1.0)]),
     ),

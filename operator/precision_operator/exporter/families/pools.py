@@ -32,7 +32,7 @@ class PoolNodes:
     peers: Peers
     """All that may be compared, of all namespaces."""
     nodes_of: str = ""
-    """The first, by name, of the profiles that share nodes of the pool with this one, be it through others."""
+    """The first, by name, of its namespace's profiles that share nodes of the pool with it, be it through others."""
     gemms: Mapping[str, tuple[GemmTime, ...]] = field(default_factory=dict)
     """By node: the GEMM times of those whose full results were read."""
     figures: GroupedValues = field(default_factory=lambda: NONE, repr=False)
@@ -89,8 +89,8 @@ def pools(
 
 def _nodes_of(results: Iterable[Reading]) -> Mapping[PoolKey, str]:
     """By pool of a profile: the first that shares nodes with it; by name alone, so that it seldom changes."""
-    there = ((it.node if it.stale != GONE else f"{it.namespace}/{it.profile}", it) for it in results)
-    nodes = grouped(((it.pool, node), (it.namespace, it.profile, it.pool)) for node, it in there)
+    there = ((it.node if it.stale != GONE else f"/{it.profile}", it) for it in results)
+    nodes = grouped(((it.namespace, it.pool, node), (it.namespace, it.profile, it.pool)) for node, it in there)
     sharing: dict[PoolKey, frozenset[PoolKey]] = {}
     for keys in set(map(frozenset, nodes.values())):
         merged = keys.union(*(sharing.get(key, ()) for key in keys))
