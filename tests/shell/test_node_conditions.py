@@ -1,5 +1,6 @@
 """The verdict on its way to the Node, on an API server in memory whose policy refuses as the chart's does."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -7,12 +8,13 @@ from typing import Any
 import pytest
 
 from benchmarks.node_conditions import GUARDS, Fleet, Truth, schedule, wrong
+from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance
 from precision_operator.cluster import paths
 from precision_operator.core.observe.configuration import FleetLimits, FleetTopologyLimit
 from precision_operator.core.observe.gpu_slices import Gpu, PublishedGpus
 from precision_operator.core.observe.node_gate import node_verdict
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.results.node_condition import Evidence, Write, writes
+from precision_operator.core.results.node_condition import Evidence, writes
 from tests.support.operator_in_memory import PROFILES
 
 NODE, RACK = "g0", "topology.kubernetes.io/rack"
@@ -76,39 +78,39 @@ async def test_a_device_plugin_that_starts_again_takes_nothing_away_and_other_gp
 
 
 UUIDS = [f"GPU-0000000{at}-0000-0000-0000-000000000000" for at in range(9)]
-CHANGES: dict[str, tuple[list[str], dict[str, Any], dict[str, Any], bool]] = {
-    "nothing": (UUIDS[:8], {}, {}, False),
-    "a GPU is swapped": (UUIDS[1:], {}, {}, True),
-    "a GPU is gone": (UUIDS[:7], {}, {}, True),
-    "a device taint on one": (UUIDS[:8], {"taints": ("x:NoSchedule",)}, {}, False),
-    "slices are missing": (UUIDS[:4], {}, {"incomplete": "2 of 3 slices"}, False),
-    "MIG": (UUIDS[:8], {}, {"mig": "label nvidia.com/mig.config=all-1g.10gb"}, True),
+
+
+def claimable(uuids: list[str], *taints: str) -> PublishedGpus:
+    return PublishedGpus((Gpu("0", uuids[0], taints=taints), *(Gpu(uuid, uuid) for uuid in uuids[1:])))
+
+
+CHANGES: dict[str, tuple[PublishedGpus, str | None, bool]] = {
+    "nothing": (claimable(UUIDS[:8]), None, False),
+    "a GPU is swapped": (claimable(UUIDS[1:]), None, True),
+    "a GPU is gone": (claimable(UUIDS[:7]), None, True),
+    "a device taint on one": (claimable(UUIDS[:8], "x:NoSchedule"), None, False),
+    "slices are missing": (replace(claimable(UUIDS[:4]), incomplete="2 of 3"), None, False),
+    "MIG": (claimable(UUIDS[:8]), "it offers slices", True),
 }
 
 
 @pytest.mark.parametrize("what", CHANGES)
 async def test_swapped_gpus_and_mig_change_a_node_whose_gpus_are_claimed_and_a_device_taint_does_not(what: str) -> None:
     one = One()
-    await one.measure()
-    (collected,) = one.loop.actor.node_conditions._collected.values()
-    assert collected.evidence is not None and (subject := collected.evidence.verdict.subject) is not None
-    subject = subject.model_copy(update={"gpus": UUIDS[:8]})
-    judged = Evidence(collected.evidence.verdict.model_copy(update={"subject": subject}))
-    nodes = (await one.loop.gatherer.observe()).facts_of("")
+    await one.settle()
+    (facts,) = (await one.loop.gatherer.observe()).facts_of("").values()
+    subject = AcceptanceSubject(boot_id=facts.boot, driver=facts.driver, gpus=tuple(UUIDS[:8]))
+    judged = Evidence(ReportAcceptance(verdict="Pass", subject=subject))
 
-    def written(facts: NodeFacts, *evidence: Any) -> list[Write]:
-        return [*writes({facts.uid: facts}, {facts.uid: ()}, {facts.uid: evidence}, {}, {}, one.now())]
+    def written(facts: NodeFacts, *evidence: Any) -> list[Mapping[str, str]]:
+        return [it.row for it in writes({facts.uid: facts}, {facts.uid: ()}, {facts.uid: evidence}, {}, {}, one.now())]
 
-    (facts,) = nodes.values()
-    uuids, gpu, changes, is_changed = CHANGES[what]
-    (write,) = written(facts, judged)
-    stands = node_verdict({"conditions": [write.row]})
-    gpus = tuple(Gpu(f"gpu-{at}", uuid, **gpu if not at else {}) for at, uuid in enumerate(uuids))
-    here = PublishedGpus(gpus, incomplete=changes.pop("incomplete", None))
+    here, mig, is_changed = CHANGES[what]
+    stands = node_verdict({"conditions": written(facts, judged)})
     free = 0 if here.incomplete else len(here.free_of_taints)
-    claimed = replace(facts, way="claim", gpus=free, capacity_gpus=0, published=here, verdict=stands, **changes)
+    claimed = replace(facts, way="claim", gpus=free, capacity_gpus=0, published=here, verdict=stands, mig=mig)
     for evidence in ((judged,), ()):
-        rows = [(it.row["status"], it.row["reason"]) for it in written(claimed, *evidence)]
+        rows = [(row["status"], row["reason"]) for row in written(claimed, *evidence)]
         assert rows == [("Unknown", "SubjectChanged")] * is_changed
 
 
@@ -148,21 +150,15 @@ async def test_a_new_operator_keeps_what_stands_and_measures_what_is_not_proved(
     one.server.guarded = False
     assert await one.measure() == ("", "")
     assert problem(one, "Unguarded") == 1
+    gone, one.server.guarded = one.server.objects.pop(f"{paths.NODES}/{NODE}"), True
+    await one.settle()
+    assert problem(one, "Unguarded") == 0, "nothing is to be written any more"
+    one.server._store(f"{paths.NODES}/{NODE}", gone)
     one.start()
     one.server.guarded = True
     await one.settle()
     assert (one.says, list(one.loop.jobs())) == (("", ""), [NODE]), "what a report says opens nothing"
     assert await one.measure() == ("True", "Pass")
-
-
-async def test_writes_are_no_longer_blocked_when_the_nodes_that_were_to_be_written_are_gone() -> None:
-    one = One()
-    one.server.guarded = False
-    await one.measure()
-    one.server.guarded, blocked = True, problem(one, "Unguarded")
-    del one.server.objects[f"{paths.NODES}/{NODE}"]
-    await one.settle()
-    assert (blocked, problem(one, "Unguarded")) == (1, 0)
 
 
 @pytest.mark.parametrize("watched", [False, True])

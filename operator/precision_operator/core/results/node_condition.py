@@ -22,6 +22,8 @@ DAY = timedelta(days=1)
 MOST_CLOSED = 0.1
 """Of a pool's nodes, how many at most go from True to False within a day; one may always."""
 MOST_MESSAGE = 600
+NO_WAIT = {"Busy", "NotReady", "Cordoned", "NodeDeleting"}
+"""Why no run begins where the node is at work, or somebody took it out of service."""
 
 
 class Evidence(NamedTuple):
@@ -34,20 +36,11 @@ class Evidence(NamedTuple):
     """Whether it has failed on this boot, and not passed since."""
 
 
-NO_WAIT = {"Busy", "NotReady", "Cordoned", "NodeDeleting"}
-"""Why no run begins where the node is at work, or somebody took it out of service."""
-
-
 class Write(NamedTuple):
     """The condition that a Node is to have, as the API writes it."""
 
     facts: NodeFacts
     row: Mapping[str, str]
-
-    @property
-    def closes(self) -> bool:
-        """Whether it takes True away, where the node is what it was."""
-        return (self.facts.verdict.status, self.row["status"]) == ("True", "False")
 
 
 Pools = tuple[tuple[str, str], ...]
@@ -79,15 +72,16 @@ def writes(
             has_room = all(closed[pool] < max(1, int(MOST_CLOSED * sizes[pool])) for pool in pools[facts.uid])
             write = _condition(facts, ours, lapsed.get(facts.uid, ""), has_room, now)
             if write is not None:
-                closed.update(pools[facts.uid] if write.closes and facts.uid not in closings else ())
+                is_closed = (facts.verdict.status, write.row["status"]) == ("True", "False")
+                closed.update(pools[facts.uid] * (is_closed and facts.uid not in closings))
                 found.append(write)
     return tuple(found)
 
 
 def waits(node: NodeState) -> bool:
     """Whether a node is not True and its run, which is due, does not begin or end."""
-    is_due = node.state in ("eligible", "queued", "waiting", "running") or node.said.reason == "UntoleratedTaint"
-    is_due = is_due and node.said.reason not in NO_WAIT and node.facts.out_of_service is None
+    is_due = node.state in ("eligible", "queued", "waiting", "running") and node.said.reason not in NO_WAIT
+    is_due = (is_due and node.facts.out_of_service is None) or node.said.reason == "UntoleratedTaint"
     return is_due and waits_for_verdict(node.facts)
 
 

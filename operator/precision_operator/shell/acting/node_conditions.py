@@ -31,6 +31,7 @@ AGAIN_SECONDS = 5.0
 STARVED_AFTER, DOMAIN_FAILS = timedelta(hours=2), 3
 OPEN_FAILS = "FailUnconfirmed", "FailHeld"
 ZONES = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region"}  # too large for one cause
+Says = tuple[str, str]
 _Key = tuple[str, str, str]
 """Namespace and name of a profile, UID of a node."""
 
@@ -144,9 +145,7 @@ class NodeConditions:
         limit, self._refused = asyncio.Semaphore(WRITES_AT_ONCE), 0
         return not all(await asyncio.gather(*(self._write(it, observed.nodes, limit) for it in due)))
 
-    def figures(
-        self, observed: Observed, plans: Iterable[ProfilePlan]
-    ) -> tuple[Counter[tuple[str, str]], Mapping[str, float]]:
+    def figures(self, observed: Observed, plans: Iterable[ProfilePlan]) -> tuple[Counter[Says], Mapping[str, float]]:
         """Nodes by status and reason of their condition, and how much there is of each problem now."""
         if not self._gate.profiles:
             return Counter(), {}
@@ -158,8 +157,8 @@ class NodeConditions:
         fails += [it for it in judged if it.verdict.status == "False" and (it.verdict.since or young) > young]
         keys = {"", RACK_LABEL, *(row.key for row in observed.settings.fleet_limits.per_topology)} - ZONES
         racks = Counter(at for it in fails for at in {**it.labels, "": it.clique}.items() if at[0] in keys and at[1])
-        listed = [plan for plan in plans if self._gate.of(plan.profile.namespace, plan.profile.name)]
-        waiting = len({state.facts.uid for plan in listed for state in plan.node_states if waits(state)})
+        listed = (plan.node_states for plan in plans if self._gate.of(plan.profile.namespace, plan.profile.name))
+        waiting = len({node.facts.uid for nodes in listed for node in nodes if waits(node)})
         self._opened = self._opened if waiting else now
         return tally, {
             "Unguarded": self.guard_missing,
@@ -174,8 +173,7 @@ class NodeConditions:
         return [it for it in observed.profiles if self._gate.of(it.namespace, it.name)]
 
     def _saw_closed(self, uid: str, verdict: NodeVerdict) -> None:
-        if (at := verdict.closed) is not None:
-            self._closings[uid] = at, self._pools[uid]
+        self._closings |= {uid: (at, self._pools[uid])} if (at := verdict.closed) else {}
 
     def _forget(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> None:
         """Drop what was collected where its node, report or profile is gone, or the condition was removed by hand."""
