@@ -99,4 +99,7 @@ def test_a_namespace_that_fills_bodies_takes_nothing_from_others(level: Level, m
     for raw in in_pools_of_their_own(range(150, 160)):
         store.see("nodeprecisionreports", raw)
     after = build(store.view(), 1, body)
+    for number in range(10):
+        store.see("precisionprofiles", profile_object(f"more{number}", "a-tenant"))
+    assert build(store.view(), 1, body).fleet.count(b'phase="Running",profile="more') == 10, "before pools"
     assert (after.fleet, after.shards[0].text()) == (body.fleet, body.shards[0].text())

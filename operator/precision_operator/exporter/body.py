@@ -27,7 +27,11 @@ from precision_operator.exporter.shards import place
 from precision_operator.exporter.store import StoreSnapshot
 from precision_operator.exporter.text import header, sample_template, samples
 
-_POOLS = "pools"
+_FLEET: Mapping[str, Sequence[Family[Any]]] = {
+    "pools": table.POOL_FAMILIES,
+    PROFILE_PLURAL: table.PROFILE_FAMILIES,
+    PLAN_PLURAL: table.PLAN_FAMILIES,
+}
 _SHARD_SERIES = "precision_exporter_shard_series"
 _SHARD_HELP = "Node series in this shard; index is its number."
 
@@ -116,17 +120,13 @@ class Body:
     served: Served = field(repr=False, compare=False)
     fleet_parts: Mapping[Key, int] = field(repr=False, compare=False)
     """What of pools, profiles and plans is served."""
+    left_out: Counter[str]
+    """How many pools, profiles, plans and reports of each namespace have no room."""
 
     @property
     def text(self) -> bytes:
         """All of it, nodes first; no family stands in it twice where there is one shard."""
         return b"".join((*(shard.text() for shard in self.shards), self.fleet))
-
-    @property
-    def left_out(self) -> Counter[str]:
-        """How many pools, profiles, plans and reports of each namespace have no room."""
-        parts = (*self.fleet_parts.items(), *self.served.parts.items())
-        return Counter(key[0] for key, part in parts if part == NONE)
 
     def sizes(self) -> dict[str, int]:
         """Uncompressed bytes by path."""
@@ -143,23 +143,17 @@ def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> B
     there = of_profiles_there(view.reports, view.profiles)
     reports, older = newest_of_each(there)
     replaced = older + sum(1 for entry in view.reports if entry.shown) - sum(1 for entry in there if entry.shown)
-    profiles, plans = (sorted(newest_of_each(of)[0], key=attrgetter("key")) for of in (view.profiles, view.plans))
+    profiles, plans = ({it.key: it for it in newest_of_each(of)[0]} for of in (view.profiles, view.plans))
     fitting = served(reports if view.selection.nodes else (), shards, usable.served if usable else Served())
     rendered = _pools(view, reports, shards if view.selection.nodes else 0, usable, fitting)
     groups = _groups(fitting.entries, shards, usable)
     made = tuple(_shard(index, groups, rendered, usable) for index in range(shards))
-    lines: dict[Key, Rendered | Entry] = {(*labels, _POOLS): pool for labels, pool in rendered.items()}
-    lines |= {(*it.key, kind): it for kind, of in ((PROFILE_PLURAL, profiles), (PLAN_PLURAL, plans)) for it in of}
-    created = {entry.key: entry.created for entry in (*plans, *profiles)}
-    fleet_parts = on_metrics(lines, created, usable.fleet_parts if usable else {})
-    shown = grouped((key[-1], it.lines) for key, it in lines.items() if fleet_parts[key] != NONE)
-    fleet = b"".join(
-        (
-            *_families(table.POOL_FAMILIES, shown.get(_POOLS, ())),
-            *_families(table.PROFILE_FAMILIES, shown.get(PROFILE_PLURAL, ())),
-            *_families(table.PLAN_FAMILIES, shown.get(PLAN_PLURAL, ())),
-        )
-    )
+    kinds: Iterable[tuple[str, Mapping[Key, Rendered | Entry]]] = zip(_FLEET, (rendered, profiles, plans), strict=True)
+    items = {(*key, kind): of[key] for kind, of in kinds for key in sorted(of)}
+    created = {key: entry.created for key, entry in (plans | profiles).items()}
+    fleet_parts = on_metrics(items, created, usable.fleet_parts if usable else {})
+    shown = grouped((key[-1], it.lines) for key, it in items.items() if fleet_parts[key] != NONE)
+    fleet = b"".join(text for kind in _FLEET for text in _families(_FLEET[kind], shown.get(kind, ())))
     entries = {REPORT_PLURAL: view.reports, PROFILE_PLURAL: view.profiles, PLAN_PLURAL: view.plans}
     unreadable = {plural: sum(1 for entry in of if entry.problem) for plural, of in entries.items()}
     return Body(
@@ -175,9 +169,10 @@ def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> B
         shown_reports=len(reports),
         empty_reports=len(view.reports) - len(reports) - replaced - unreadable[REPORT_PLURAL],
         unreadable=unreadable,
-        fleet_nodes=fleet_nodes(reports, profiles),
+        fleet_nodes=fleet_nodes(reports, profiles.values()),
         served=fitting,
         fleet_parts=fleet_parts,
+        left_out=Counter(at[0] for of in (fleet_parts, fitting.parts) for at, part in of.items() if part == NONE),
     )
 
 
@@ -193,9 +188,9 @@ def size_warning(body: Body) -> str | None:
         if path != "/metrics"
         else "It holds pools, profiles and plans: fewer pools (spec.poolLabel), profiles or plans make it smaller."
     )
-    size_text = f"{size / 2**20:.1f} MiB for {body.nodes} nodes"
+    full = f"(16 MiB; vmagent refuses more): {size / 2**20:.1f} MiB for {body.nodes} nodes"
     without = "".join(f" No room: {count} objects of {of}." for of, count in body.left_out.most_common(3))
-    return f"{path} {beyond} scrapers take (16 MiB; vmagent refuses more): {size_text}. {remedy}{without}"
+    return f"{path} {beyond} scrapers take {full}. {remedy}{without}"
 
 
 def shard_series(index: int, series: int) -> bytes:

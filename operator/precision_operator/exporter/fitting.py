@@ -29,6 +29,8 @@ NONE, PLAIN, WHOLE = range(3)
 """How much of a node is served: nothing, all but the level detail, all."""
 Key = tuple[str, ...]
 """A namespace, and what of it."""
+Choice = tuple[int, int, float]
+"""How much of it, in bytes, and up to which share of a body where it was not served before."""
 
 
 @dataclass(frozen=True)
@@ -67,25 +69,15 @@ def served(reports: Iterable[Entry], shards: int, before: Served) -> Served:
 
 def on_metrics(lines: Mapping[Key, Any], created: Mapping[Key, str], before: Mapping[Key, int]) -> Mapping[Key, int]:
     """What has room on /metrics, beside the exporter's own: profiles and plans, then pools by the age of profiles."""
-    wanted = {
-        key: (
-            (len(key), created.get(key[:2], "later"), key),
-            ((WHOLE, sum(map(len, of.lines)), until) for of in [item]),
-        )
-        for key, item in lines.items()
-        for until in [DETAIL_UNTIL if len(key) > 3 else NODES_UNTIL]
-    }
+    ranks = {key: (len(key), created.get(key[:2], "later"), key) for key in lines}
+    wanted = {key: (ranks[key], _whole(of, DETAIL_UNTIL if len(key) > 3 else NODES_UNTIL)) for key, of in lines.items()}
     return _by_turns(wanted, before, NODES_UNTIL * LIMIT_BYTES)
 
 
 def _by_turns(
-    wanted: Mapping[Key, tuple[Any, Iterable[tuple[int, int, float]]]], before: Mapping[Key, int], room: float
+    wanted: Mapping[Key, tuple[Any, Iterator[Choice]]], before: Mapping[Key, int], room: float
 ) -> dict[Key, int]:
-    """How much of each fits into a body of so many bytes; `before` is what was served last.
-
-    `wanted` has its place, and how much could be served, from all of it on: its bytes, and up to which share of the
-    body where it was not served before.
-    """
+    """How much of each, by its place, fits into a body of so many bytes; `before` is what was served last."""
     in_order = sorted(wanted, key=lambda key: (-before.get(key, NONE), wanted[key][0]))
     queues = {namespace: iter(keys) for namespace, keys in grouped((key[0], key) for key in in_order).items()}
     turns, size, parts = sorted((0, namespace) for namespace in queues), 0, dict.fromkeys(wanted, NONE)
@@ -103,7 +95,11 @@ def _by_turns(
     return parts
 
 
-def _choices(entry: Entry) -> Iterator[tuple[int, int, float]]:
+def _whole(item: Any, until: float) -> Iterator[Choice]:
+    yield WHOLE, sum(map(len, item.lines)), until
+
+
+def _choices(entry: Entry) -> Iterator[Choice]:
     plain = _plain(entry)
     yield WHOLE, entry.size + STANDING_BYTES, NODES_UNTIL if plain is entry else DETAIL_UNTIL
     yield PLAIN, plain.size + STANDING_BYTES, NODES_UNTIL

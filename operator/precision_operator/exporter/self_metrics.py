@@ -47,9 +47,7 @@ class OwnMetrics:
             ["families"],
         )
         self._without_room = gauge(
-            "precision_exporter_left_out_objects",
-            "Pools, profiles, plans and reports of a namespace of which nothing is shown: its share of a body is full.",
-            ["namespace"],
+            "precision_exporter_left_out_objects", "Pools, profiles, plans and reports without room.", ["namespace"]
         )
         self._reports = gauge(
             "precision_exporter_reports",
