@@ -85,7 +85,6 @@ def claimable(uuids: list[str], *taints: str) -> PublishedGpus:
 
 
 CHANGES: dict[str, tuple[PublishedGpus, str | None, bool]] = {
-    "nothing": (claimable(UUIDS[:8]), None, False),
     "a GPU is swapped": (claimable(UUIDS[1:]), None, True),
     "a GPU is gone": (claimable(UUIDS[:7]), None, True),
     "a device taint on one": (claimable(UUIDS[:8], "x:NoSchedule"), None, False),

@@ -77,8 +77,8 @@ def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Collection[N
 
 def _is_to_be_measured(facts: NodeFacts) -> bool:
     """Whether its condition waits for a run: where a verdict stands, be it no Pass, none begins by itself."""
-    status, reason, *_ = facts.verdict
-    return not status or reason == "SubjectChanged" or "after" in facts.verdict.parts or bool(changed_subject(facts))
+    is_due = facts.verdict.reason in ("", "SubjectChanged") or "after" in facts.verdict.parts
+    return is_due or bool(changed_subject(facts))
 
 
 HEADERS = {

@@ -57,11 +57,6 @@ def failed_nodes(wait: Wait) -> tuple[str, ...]:
     return tuple(f"node {node}" for node in wait.failed_nodes)
 
 
-def gpu_holder(wait: Wait) -> tuple[str, ...]:
-    """The pod that holds GPUs of the node."""
-    return (f"pod {wait.occupancy.holder}",) if wait.occupancy is not None else ()
-
-
 def waiting_pod(wait: Wait) -> tuple[str, ...]:
     """The pod that the node's GPUs are kept for."""
     return (words(wait.kept_for),) if wait.kept_for is not None else ()

@@ -290,7 +290,7 @@ NODE_CHECKS: tuple[Limit, ...] = (
     Limit("BackingOff", backing_off),
     Limit("ImagePullLimitReached", image_pull_limit_reached, blockers.own_agents),
     Limit("LimitOfAnotherProfile", limit_of_another_profile),
-    Limit("Busy", busy, blockers.gpu_holder),
+    Limit("Busy", busy, lambda wait: (f"pod {wait.occupancy.holder}",) if wait.occupancy is not None else ()),
     Limit("InsufficientCPUAndMemory", insufficient_cpu_and_memory),
     Limit("CheckingIdle", not_looked_at),
 )

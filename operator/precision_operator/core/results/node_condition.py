@@ -45,8 +45,6 @@ class Write(NamedTuple):
 
 Pools = tuple[tuple[str, str], ...]
 """Those that a node is in: a label of Nodes, and the name that it gives."""
-Closing = tuple[datetime, Pools]
-"""When we took a node from True to False, and where it was."""
 
 
 def writes(
@@ -54,13 +52,13 @@ def writes(
     pools: Mapping[str, Pools],
     evidence: Mapping[str, Collection[Evidence]],
     lapsed: Mapping[str, str],
-    closings: Mapping[str, Closing],
+    closings: Mapping[str, tuple[datetime, Pools]],
     now: datetime,
 ) -> tuple[Write, ...]:
     """The conditions that are not as they ought to be. At most a tenth of each pool is closed in a day.
 
     By node UID, `evidence` by each profile; `lapsed`: why no report of a profile of the list says Pass any more;
-    `closings`: those of a day, gone Nodes' too.
+    `closings`: when and where True was taken away within a day, from gone Nodes too.
     """
     there = [facts for facts in nodes.values() if facts.boot and not facts.deleting]
     sizes = Counter(pool for facts in there if facts.gpus or facts.verdict.status for pool in pools[facts.uid])

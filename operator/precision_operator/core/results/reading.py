@@ -240,7 +240,8 @@ def read(
     node: str, pool: str, status: report.ReportStatus, namespace: str = "", profile: str = "", workload: str = ""
 ) -> Reading:
     """A report's figures; `pool` and `workload` are as the reader sees them."""
-    run, driver, stale = status.run, driver_of(status), stale_reason(status)
+    run, driver = status.run, driver_of(status)
+    stale = next((c.reason for c in status.conditions if c.type == FRESH and c.status == "False"), "")
     baseline = run.baseline if run is not None else "bf16"
     data = provenance_of(run) if run is not None else None
     failed = status.attempt is not None and status.attempt.outcome == "failed"
@@ -278,11 +279,6 @@ def best_row(rows: Iterable[RecipeRow]) -> RecipeRow | None:
 
 def _most(rows: Iterable[RecipeRow], by: Literal["tokens_per_second", "tokens_per_joule"]) -> RecipeRow | None:
     return max((row for row in rows if getattr(row, by) is not None), key=attrgetter(by), default=None)
-
-
-def stale_reason(status: report.ReportStatus) -> str:
-    """Why the operator measures the node again; empty where it does not."""
-    return next((c.reason for c in status.conditions if c.type == FRESH and c.status == "False"), "")
 
 
 def _peers(namespace: str, status: report.ReportStatus, driver: str | None, data: report.Origin | None) -> PeerKey:

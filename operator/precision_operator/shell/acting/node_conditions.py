@@ -20,7 +20,7 @@ from precision_operator.core.observe.node_gate import NodeGate, NodeVerdict, nod
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView, Raw, ReportView
 from precision_operator.core.results.acceptance import decided, with_result
-from precision_operator.core.results.node_condition import DAY, Closing, Evidence, Pools, Write, waits, writes
+from precision_operator.core.results.node_condition import DAY, Evidence, Pools, Write, waits, writes
 from precision_operator.shell.acting.reports import Reports
 from precision_operator.shell.observing.cache import Cache
 
@@ -72,8 +72,7 @@ class NodeConditions:
         """Writes of the last batch that the API server refused."""
         self._pools: Mapping[str, Pools] = {}
         """By node UID: by each label that a profile of the list names, and by product."""
-        self._closings: dict[str, Closing] = {}
-        """Those of a day, by node UID: a Node that is gone counts as well."""
+        self._closings: dict[str, tuple[datetime, Pools]] = {}  # of a day: a Node that is gone counts as well
         self._stale: dict[str, datetime] = {}
         """Since when a node has been seen to be True for another subject, by its UID."""
         self._opened = clock()
