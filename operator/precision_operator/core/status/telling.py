@@ -71,7 +71,7 @@ def tell(decided: Plan, seen: Observed, last: Told | None = None) -> Told:
 def _tell(item: ProfilePlan, seen: Observed, settled: Settled | None, told: Told) -> None:
     # What a status hangs on: by identity, and by value.
     spec, part = item.profile.spec, readings(item, Book(told.peers.kept))
-    objects = item.profile, item.node_states.words, item.nodes if item.refusals else None
+    objects = item.profile, item.node_states.words, item.nodes if item.refusals else None, part
     facing = told.peers.facing(part, spec.thresholds.slow_node_percent) if spec is not None else ()
     values = item.asked, item.refusals, item.yields, seen.stop, len(seen.nodes), told.distinct[item.profile.uid], facing
     is_same = settled is not None and same(settled.objects, objects) and settled.values == values
