@@ -59,25 +59,29 @@ def served(reports: Iterable[Entry], shards: int, before: Served) -> Served:
     parts: dict[Key, int] = {}
     fitting: list[Entry] = []
     for entries in members.values():
-        had = _by_turns({it.key: ((it.created, it.uid), _choices(it)) for it in entries}, before.parts, LIMIT_BYTES)
+        wanted = {it.key: ((it.created, it.uid), _choices(it)) for it in entries}
+        had = _by_turns(wanted, before.parts, LIMIT_BYTES, tries_all=True)
         shown = ((it, had[it.key]) for it in entries if had[it.key] != NONE)
         fitting += [entry if part == WHOLE else _plain(entry) for entry, part in shown]
         parts |= had
-    wanted = sum(entry.size + STANDING_BYTES for entries in members.values() for entry in entries)
-    return Served(fitting, parts, wanted)
+    wanted_bytes = sum(entry.size + STANDING_BYTES for entries in members.values() for entry in entries)
+    return Served(fitting, parts, wanted_bytes)
 
 
 def on_metrics(lines: Mapping[Key, Any], created: Mapping[Key, str], before: Mapping[Key, int]) -> Mapping[Key, int]:
     """What has room on /metrics, beside the exporter's own: profiles and plans, then pools by the age of profiles."""
     ranks = {key: (len(key), created.get(key[:2], "later"), key) for key in lines}
     wanted = {key: (ranks[key], _whole(of, DETAIL_UNTIL if len(key) > 3 else NODES_UNTIL)) for key, of in lines.items()}
-    return _by_turns(wanted, before, NODES_UNTIL * LIMIT_BYTES)
+    return _by_turns(wanted, before, NODES_UNTIL * LIMIT_BYTES, tries_all=False)
 
 
 def _by_turns(
-    wanted: Mapping[Key, tuple[Any, Iterator[Choice]]], before: Mapping[Key, int], room: float
+    wanted: Mapping[Key, tuple[Any, Iterator[Choice]]], before: Mapping[Key, int], room: float, tries_all: bool
 ) -> dict[Key, int]:
-    """How much of each, by its place, fits into a body of so many bytes; `before` is what was served last."""
+    """How much of each, by its place, fits into a body of so many bytes; `before` is what was served last.
+
+    After one that comes and has no room smaller ones have some if `tries_all`: not where sizes are dear.
+    """
     in_order = sorted(wanted, key=lambda key: (-before.get(key, NONE), wanted[key][0]))
     queues = {namespace: iter(keys) for namespace, keys in grouped((key[0], key) for key in in_order).items()}
     turns, size, parts = sorted((0, namespace) for namespace in queues), 0, dict.fromkeys(wanted, NONE)
@@ -90,7 +94,7 @@ def _by_turns(
             if parts[key] != NONE:
                 size += more
                 heappush(turns, (used + more, namespace))
-            if parts[key] != NONE or was == NONE:  # what comes later than one without room has none either
+            if parts[key] != NONE or (was == NONE and not tries_all):
                 break
     return parts
 
