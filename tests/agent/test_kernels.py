@@ -31,83 +31,14 @@ def test_a_name_seen_in_public_gets_the_class_that_its_evidence_shows(name: str,
 
 
 H100 = FOLDER.parents[1] / "benchmarks/results/h100/2026-11-26-97695a8d/quick-llama3-8b.json"
-ATTENTION = "cudnn_generated_fort_native_sdpa_sm100_flash"
 FUSED_EXPERTS = "kernel_cutlass_kernel_cudnngrouped_gemm_BlockScaledMoEGroupedGemmGluBiasKernel_object_at_0x2"
 """cuDNN's experts with their activation, which Transformer Engine takes with NVTE_CUTEDSL_FUSED_GROUPED_MLP=1 alone."""
-PUBLISHED = {
+PUBLISHED = SEEN["profiles"] | {
     "Llama 3 8B on an H100, Transformer Engine 2.20, four recipes": [
         (seen["name"], seen["seconds"])
         for recipe in json.loads(H100.read_text(encoding="utf-8"))["recipes"]
         for seen in recipe["verification"]["kernels"]
-    ],
-    "cuDNN's attention on sm100, forward and backward, us": [
-        (f"{ATTENTION}_fprop_f16_knob_7_128x128x128_4x1x1_cga1x1x1_kernel0_0", 23.3),
-        (f"{ATTENTION}_bprop_f16_knob_31_128x128x128_1x4x1_cga1x1x1_kernel0_0", 38.9),
-        ("compute_dot_do_o_specialized", 14.2),
-        ("convert_dq_to_16bits", 7.8),
-        ("fmha_reduce_head", 5.0),
-    ],
-    "experts on B200 (Qwen3 235B), permutation and attention, ms": [
-        ("_sort_chunks_by_map_kernel", 198.4),
-        (f"{ATTENTION}_fprop_f16_knob_7_128x128x128_4x1x1_cga1x1x1_kernel0_0", 264.8),
-    ],
-    "Llama 3.1 405B with NVFP4 on B200, Transformer Engine of NeMo 26.02, rank 0's kernels, s": [
-        ("ncclDevKernel_SendRecv", 153.3),
-        (f"{BLOCK_SCALED.replace('128x128', '256x256')}_ue4m3xf4_ue4m3xf4_f32_bf16_bf16_256x256x256_0_tnn", 69.1),
-        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 51.8),
-        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", 20.0),
-        ("ncclDevKernel_AllGather_RING_LL", 15.0),
-        (f"{ATTENTION}_bprop_f16_knob_31_128x128x128_1x4x1_cga1x1x1_kernel0_0", 9.9),
-        (f"{ATTENTION}_fprop_f16_knob_7_128x128x128_4x1x1_cga1x1x1_kernel0_0", 6.3),
-        ("rmsnorm_fwd", 3.6),
-        ("rht_gemm_device", 3.5),
-        ("triton_poi_fused_add_cat_mul_rsub_sigmoid_silu_split_0", 2.7),
-        ("quantize_transpose_nvfp4", 2.6),
-        ("rmsnorm_bwd", 2.4),
-        ("HadamardAmaxTmaKernel", 2.3),
-        ("swizzle_row_scaling", 2.3),
-        ("triton_poi_fused_mul_silu_split_0", 1.6),
-    ],
-    "Qwen3 235B with MXFP8 on B200, Transformer Engine of NeMo 26.02, all categories with names, ms": [
-        ("ncclDevKernel_SendRecv", 4864.0),
-        ("nvjet_sm100_qqtst_128x256_128x6_2x1_2cta_v_bz_Avec32UE8M0_Bvec32UE8M0_TNT", 4855.0),
-        ("_sort_chunks_by_map_kernel", 1189.0),
-        ("void mxfp8::quantize_mxfp8_kernel<true>", 916.0),
-        (f"{ATTENTION}_bprop_f16_knob_31_128x128x128_1x4x1_cga1x1x1_kernel0_0", 946.0),
-        ("multi_padding_kernel", 795.0),
-        ("rmsnorm_fwd", 333.0),
-    ],
-    "NVFP4's casts on GB200, Transformer Engine 2.19, us": [
-        ("HadamardAmaxTmaKernel", 4.5),
-        ("ZeroAmaxKernel", 1.6),
-        ("row_col_rht_gemm_device", 12.95),
-        ("GroupHadamardAmaxTmaKernel", 25.8),
-        ("MultiZeroAmaxKernel", 0.2),
-        ("group_row_col_rht_gemm_device", 37.9),
-        ("quantize_transpose_nvfp4_2D_kernel", 13.8),
-        ("amax_kernel", 5.4),
-        ("zero_amax_kernel", 1.3),
-    ],
-    "a layer of DeepSeek-V3 with MXFP8 on GB300, Transformer Engine of September 2026, ms": [
-        ("nccl_ep_jit_ht_dispatch_kernel", 1.36),
-        ("nccl_ep_jit_ht_combine_kernel", 1.32),
-        ("nccl_ep_jit_local_permute_dup_kernel", 0.62),
-        ("ncclDevKernel_AllGather_RING_LL", 2.16),
-        (FUSED_EXPERTS, 2.5),
-        ("group_quantize_mxfp8", 0.4),
-        ("quantize_mxfp8_kernel_cast_only", 0.7),
-        ("nvjet_sm103_qqtst_128x256_128x6_2x1_2cta_v_bz_Avec32UE8M0_Bvec32UE8M0_TNT", 1.4),
-        (f"{ATTENTION}_bprop_f16_knob_31_128x128x128_1x4x1_cga1x1x1_kernel0_0", 0.9),
-        ("rmsnorm_fwd", 0.39),
-        ("rotary_bwd_kv", 0.18),
-        ("void at::native::elementwise_kernel<128>", 0.2),
-    ],
-    "torch.compile's FP8 casts beside its FP8 and BF16 products, ms": [
-        ("nvjet_tst_192x8_64x8_4x1_v_bz_TNT", 193.1),
-        ("nvjet_sm100_qqtst_128x256_128x6_2x1_2cta_v_bz_bias_TNT", 192.1),
-        ("triton_poi_fused__to_copy_clamp_div_view_2", 29.0),
-        ("triton_red_fused_abs_amax_0", 24.8),
-    ],
+    ]
 }
 
 
