@@ -22,61 +22,16 @@ from precision_api.models.model import ModelSpec
 from precision_api.models.mtp import mtp_flops_per_token, mtp_parameters
 from precision_api.models.room import layer_bytes
 from precision_api.models.shapes import Split, model_gemms, split_problems, step_shape_problems
-from tests.api.test_expert_families import GLM_4_5_AIR, MAVERICK, MINIMAX_M2, V3, Json, golden, in_no_gemm
+from tests.api.test_expert_families import GLM_4_5_AIR, MAVERICK, MINIMAX_M2, V3, golden, in_no_gemm
+from tests.api.test_huggingface import CONFIGS, Json
 
-NEMOTRON_H: Json = {
-    "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "conv_kernel": 4, "head_dim": 128,
-    "mamba_head_dim": 64, "mamba_proj_bias": False, "mlp_bias": False, "n_groups": 8, "n_routed_experts": 512,
-    "n_shared_experts": 1, "num_experts_per_tok": 22, "num_key_value_heads": 2, "num_nextn_predict_layers": 1,
-    "sliding_window": None, "ssm_state_size": 128, "tie_word_embeddings": False, "use_bias": False, "expand": 2,
-    "vocab_size": 131072,
-}  # fmt: skip
-SUPER = NEMOTRON_H | {
-    "hidden_size": 4096, "intermediate_size": 2688, "mamba_num_heads": 128, "moe_intermediate_size": 2688,
-    "moe_latent_size": 1024, "moe_shared_expert_intermediate_size": 5376, "num_attention_heads": 32,
-    "num_hidden_layers": 88, "mtp_hybrid_override_pattern": "*E", "time_step_limit": [0.0, float("inf")],
-    "hybrid_override_pattern":
-        "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
-}  # fmt: skip
-BLOCKS = {"M": "mamba", "E": "moe", "*": "attention"}
-ULTRA = NEMOTRON_H | {
-    "hidden_size": 8192, "intermediate_size": 5120, "mamba_num_heads": 256, "moe_intermediate_size": 5120,
-    "moe_latent_size": 2048, "moe_shared_expert_intermediate_size": 10240, "num_attention_heads": 64,
-    "mtp_layers_block_type": ["attention", "moe"],
-    "layers_block_type": [BLOCKS[one] for one in "MEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*"
-                          "EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"],
-}  # fmt: skip
-"""Without num_hidden_layers: newer versions of transformers count the list."""
-GLM_4_7: Json = {
-    "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "num_hidden_layers": 92, "hidden_size": 5120,
-    "num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 12288,
-    "vocab_size": 151552, "n_routed_experts": 160, "n_shared_experts": 1, "num_experts_per_tok": 8,
-    "moe_intermediate_size": 1536, "first_k_dense_replace": 3, "attention_bias": True, "use_qk_norm": True,
-    "num_nextn_predict_layers": 1,
-}  # fmt: skip
-GLM_4_7_FLASH: Json = {
-    "architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite", "num_hidden_layers": 47,
-    "hidden_size": 2048, "num_attention_heads": 20, "num_key_value_heads": 20, "head_dim": 64,
-    "intermediate_size": 10240, "vocab_size": 154880, "n_routed_experts": 64, "n_shared_experts": 1,
-    "num_experts_per_tok": 4, "moe_intermediate_size": 1536, "first_k_dense_replace": 1, "kv_lora_rank": 512,
-    "q_lora_rank": 768, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256,
-    "num_nextn_predict_layers": 1,
-}  # fmt: skip
+SUPER = CONFIGS["Nemotron-3-Super-120B-A12B"] | {"time_step_limit": [0.0, float("inf")]}
+ULTRA = CONFIGS["Nemotron-3-Ultra-550B-A55B"]
 KIMI_K2_5: Json = {
     "architectures": ["KimiK25ForConditionalGeneration"], "model_type": "kimi_k25", "tie_word_embeddings": False,
     "text_config": golden()["Kimi-K2"]["config"] | {"architectures": ["DeepseekV3ForCausalLM"],
                                                      "model_type": "kimi_k2"},
     "vision_config": {"vt_hidden_size": 1152, "vt_num_hidden_layers": 27},
-}  # fmt: skip
-QWEN3_VL: Json = {
-    "architectures": ["Qwen3VLMoeForConditionalGeneration"], "model_type": "qwen3_vl_moe",
-    "tie_word_embeddings": False, "vision_config": {"depth": 27, "hidden_size": 1152},
-    "text_config": {
-        "model_type": "qwen3_vl_moe_text", "attention_bias": False, "decoder_sparse_step": 1, "head_dim": 128,
-        "hidden_size": 4096, "intermediate_size": 12288, "mlp_only_layers": [], "moe_intermediate_size": 1536,
-        "num_attention_heads": 64, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 94,
-        "num_key_value_heads": 4, "vocab_size": 151936,
-    },
 }  # fmt: skip
 
 
@@ -86,8 +41,8 @@ QWEN3_VL: Json = {
         pytest.param(SUPER, 123_611_012_096, 0, id="Nemotron-3-Super-120B-A12B"),
         pytest.param(V3 | {"num_nextn_predict_layers": 1}, 684_489_845_504, 2, id="DeepSeek-V3"),
         pytest.param(GLM_4_5_AIR | {"num_nextn_predict_layers": 1}, 110_468_824_832, 2, id="GLM-4.5-Air"),
-        pytest.param(GLM_4_7, 358_337_791_296, 2, id="GLM-4.7"),
-        pytest.param(GLM_4_7_FLASH, 31_221_488_576, 2, id="GLM-4.7-Flash"),
+        pytest.param(CONFIGS["GLM-4.7"], 358_337_791_296, 2, id="GLM-4.7"),
+        pytest.param(CONFIGS["GLM-4.7-Flash"], 31_221_488_576, 2, id="GLM-4.7-Flash"),
     ],
 )
 def test_the_model_its_modules_and_their_copies_are_what_the_hub_has(document: Json, hub: int, copies: int) -> None:
@@ -103,7 +58,7 @@ def test_the_model_its_modules_and_their_copies_are_what_the_hub_has(document: J
         pytest.param(SUPER, 120.7, 12.8, id="Nemotron-3-Super-120B-A12B"),
         pytest.param(ULTRA, 549.3, 56.1, id="Nemotron-3-Ultra-550B-A55B"),
         pytest.param(KIMI_K2_5, 1026.4, 32.9, id="Kimi-K2.5"),
-        pytest.param(QWEN3_VL, 235.1, 22.2, id="Qwen3-VL-235B-A22B"),
+        pytest.param(CONFIGS["Qwen3-VL-235B-A22B"], 235.1, 22.2, id="Qwen3-VL-235B-A22B"),
     ],
 )
 def test_billions_are_those_of_the_name(document: Json, total: float, active: float) -> None:
@@ -173,11 +128,7 @@ CHANGES: dict[str, st.SearchStrategy[Any]] = {
 }
 """Values that some model could have, by key."""
 NONSENSE = st.sampled_from([-1, 0, 10**12, 1.5, "many", True, [], {}, "\x00", float("inf")])
-MIXTRAL: Json = {
-    "model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
-    "num_key_value_heads": 8, "num_hidden_layers": 32, "vocab_size": 32000, "num_local_experts": 8,
-    "num_experts_per_tok": 2, "sliding_window": None,
-}  # fmt: skip
+MIXTRAL = CONFIGS["Mixtral-8x7B"] | {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}
 FAMILIES = (
     V3 | {"num_nextn_predict_layers": 1}, GLM_4_5_AIR, MINIMAX_M2, MAVERICK, SUPER, MIXTRAL,
     golden()["GPT-OSS-120B"]["config"], golden()["Qwen3-Coder-480B-A35B"]["config"],

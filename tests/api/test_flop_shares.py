@@ -20,7 +20,8 @@ from precision_api.models.presets import PRESETS, PresetName
 from precision_api.models.shapes import model_gemms
 from precision_api.models.workload import Workload, resolve, workload_hash
 from tests.api.test_configs_as_published import SUPER
-from tests.api.test_expert_families import GLM_4_5_AIR, MINIMAX_M2, TOKENS, V3, Json, golden, in_no_gemm, models, read
+from tests.api.test_expert_families import GLM_4_5_AIR, MINIMAX_M2, TOKENS, V3, golden, in_no_gemm, models, read
+from tests.api.test_huggingface import Json
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "megatron_bridge.json"
 ROWS = [tuple(row) for row in json.loads(GOLDEN.read_text())["rows"]]

@@ -1,7 +1,7 @@
 """A config.json becomes the model that transformers would build from it, or is refused by name.
 
-Parameter counts of published models are those of their model cards; the small made-up configs were counted by building
-the model in transformers 4.57 on the meta device.
+Published models and their parameter counts stand in tests/golden/published_configs.json; the small made-up configs were
+counted by building the model in transformers 4.57 on the meta device.
 """
 
 import json
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from precision_api.models.architectures import FAMILIES
 from precision_api.models.flops import parameters
 from precision_api.models.huggingface import model_from_config, model_from_mapping
+from tests.support.golden import FOLDER
 
 Json = dict[str, Any]
 
@@ -29,50 +30,14 @@ def grouped(model_type: str, hidden: int, inner: int, heads: int, kv: int, depth
     return config(model_type, hidden, inner, heads, depth, vocab, num_key_value_heads=kv, **more)
 
 
-LLAMA = grouped("llama", 4096, 14336, 32, 8, 32, 128256)
-QWEN3_MOE = grouped("qwen3_moe", 2048, 6144, 32, 4, 48, 151936, head_dim=128) | {
-    "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
-}  # fmt: skip
-GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257}
-FALCON_7B = {
-    "model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "num_hidden_layers": 32,
-    "num_kv_heads": 71, "vocab_size": 65024, "multi_query": True, "bias": False,
-}  # fmt: skip
-
-PUBLISHED: dict[str, tuple[Json, int]] = {
-    "Llama-2-7b": (config("llama", 4096, 11008, 32, 32, 32000), 6_738_415_616),
-    "Llama-3-8B": (LLAMA, 8_030_261_248),
-    "Llama-3.2-1B": (grouped("llama", 2048, 8192, 32, 8, 16, 128256, tie_word_embeddings=True), 1_235_814_400),
-    "Mistral-7B-v0.1": (grouped("mistral", 4096, 14336, 32, 8, 32, 32000, sliding_window=4096), 7_241_732_096),
-    "Mixtral-8x7B": (grouped("mixtral", 4096, 14336, 32, 8, 32, 32000), 46_702_792_704),
-    "Qwen2.5-0.5B": (grouped("qwen2", 896, 4864, 14, 2, 24, 151936, tie_word_embeddings=True), 494_032_768),
-    "Qwen2.5-7B": (grouped("qwen2", 3584, 18944, 28, 4, 28, 152064), 7_615_616_512),
-    "Qwen1.5-MoE-A2.7B": (
-        grouped("qwen2_moe", 2048, 5632, 16, 16, 24, 151936, shared_expert_intermediate_size=5632),
-        14_315_784_192,
-    ),
-    "Qwen3-0.6B": (
-        grouped("qwen3", 1024, 3072, 16, 8, 28, 151936, head_dim=128, tie_word_embeddings=True),
-        596_049_920,
-    ),
-    "Qwen3-8B": (grouped("qwen3", 4096, 12288, 32, 8, 36, 151936), 8_190_735_360),
-    "Qwen3-30B-A3B": (QWEN3_MOE, 30_532_122_624),
-    "gemma-2b": (grouped("gemma", 2048, 16384, 8, 1, 18, 256000, head_dim=256), 2_506_172_416),
-    "gemma-7b": (config("gemma", 3072, 24576, 16, 28, 256000), 8_537_680_896),
-    "gemma-2-9b": (grouped("gemma2", 3584, 14336, 16, 8, 42, 256000), 9_241_705_984),
-    "gemma-3-1b": (grouped("gemma3_text", 1152, 6912, 4, 1, 26, 262144, sliding_window=512), 999_885_952),
-    "gpt2": (GPT2, 124_439_808),
-    "gpt-neox-20b": (config("gpt_neox", 6144, 24576, 64, 44, 50432), 20_554_567_680),
-    "Phi-3-mini-4k": (grouped("phi3", 3072, 8192, 32, 32, 32, 32064), 3_821_079_552),
-    "OLMo-2-7B": (config("olmo2", 4096, 11008, 32, 32, 100352), 7_298_617_344),
-    "starcoder2-3b": (config("starcoder2", 3072, 12288, 24, 30, 49152), 3_030_371_328),
-    "falcon-7b, head tied as its class says": (FALCON_7B, 6_921_720_704),
-}
+PUBLISHED: dict[str, Json] = json.loads((FOLDER / "published_configs.json").read_text(encoding="utf-8"))["models"]
+CONFIGS: dict[str, Json] = {name: row["config"] for name, row in PUBLISHED.items()}
+LLAMA, QWEN3_MOE, GPT2, FALCON_7B = (CONFIGS[name] for name in ("Llama-3-8B", "Qwen3-30B-A3B", "gpt2", "falcon-7b"))
 
 
-@pytest.mark.parametrize(("document", "total"), PUBLISHED.values(), ids=PUBLISHED)
-def test_parameters_match_the_model_card(document: Json, total: int) -> None:
-    assert parameters(model_from_mapping(document)).total == total
+@pytest.mark.parametrize("name", [name for name, row in PUBLISHED.items() if "total" in row])
+def test_parameters_match_the_model_card_or_the_hub(name: str) -> None:
+    assert parameters(model_from_mapping(CONFIGS[name])).total == PUBLISHED[name]["total"]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +45,7 @@ def test_parameters_match_the_model_card(document: Json, total: int) -> None:
     [("Mixtral-8x7B", 12_879_925_248), ("Qwen3-30B-A3B", 3_353_032_704), ("Qwen1.5-MoE-A2.7B", 2_689_173_504)],
 )
 def test_active_parameters_count_the_experts_that_a_token_meets(name: str, active: int) -> None:
-    assert parameters(model_from_mapping(PUBLISHED[name][0])).active == active
+    assert parameters(model_from_mapping(CONFIGS[name])).active == active
 
 
 @pytest.mark.parametrize(
@@ -107,14 +72,14 @@ def test_what_a_config_leaves_out_follows_the_config_class(document: Json, field
 @pytest.mark.parametrize(
     ("document", "windowed"),
     [
-        (PUBLISHED["gemma-2-9b"][0], 21),
-        (PUBLISHED["gemma-3-1b"][0], 22),
-        (PUBLISHED["gemma-3-1b"][0] | {"layer_types": ["full_attention"] * 25 + ["sliding_attention"]}, 1),
-        (PUBLISHED["gemma-3-1b"][0] | {"sliding_window_pattern": 2}, 13),
+        (CONFIGS["gemma-2-9b"], 21),
+        (CONFIGS["gemma-3-1b"], 22),
+        (CONFIGS["gemma-3-1b"] | {"layer_types": ["full_attention"] * 25 + ["sliding_attention"]}, 1),
+        (CONFIGS["gemma-3-1b"] | {"sliding_window_pattern": 2}, 13),
         (config("mistral", 4096, 14336, 32, 32, 32000), 32),
         (config("mistral", 4096, 14336, 32, 32, 32000, sliding_window=None), 0),
-        (PUBLISHED["Qwen2.5-7B"][0] | {"sliding_window": 131072}, 0),
-        (PUBLISHED["Qwen2.5-7B"][0] | {"use_sliding_window": True, "max_window_layers": 20}, 8),
+        (CONFIGS["Qwen2.5-7B"] | {"sliding_window": 131072}, 0),
+        (CONFIGS["Qwen2.5-7B"] | {"use_sliding_window": True, "max_window_layers": 20}, 8),
         (QWEN3_MOE | {"use_sliding_window": True}, 48),
         (LLAMA | {"sliding_window": 4096}, 0),
     ],
@@ -166,9 +131,9 @@ def test_a_multimodal_gemma_3_is_its_text_model_and_a_config_is_known_by_its_arc
         (LLAMA | {"architectures": ["LlamaForSequenceClassification"]}, ("LlamaForSequenceClassification",)),
         (LLAMA | {"architectures": "LlamaForCausalLM"}, ("architectures must be a list",)),
         (LLAMA | {"kv_lora_rank": 512}, ("kv_lora_rank", "MLA")),
-        (PUBLISHED["gemma-3-1b"][0] | {"use_bidirectional_attention": True}, ("use_bidirectional_attention",)),
-        (PUBLISHED["gemma-2-9b"][0] | {"layer_types": ["linear_attention"] * 42}, ("linear_attention",)),
-        (PUBLISHED["gemma-2-9b"][0] | {"layer_types": ["full_attention"]}, ("1 entries", "42 layers")),
+        (CONFIGS["gemma-3-1b"] | {"use_bidirectional_attention": True}, ("use_bidirectional_attention",)),
+        (CONFIGS["gemma-2-9b"] | {"layer_types": ["linear_attention"] * 42}, ("linear_attention",)),
+        (CONFIGS["gemma-2-9b"] | {"layer_types": ["full_attention"]}, ("1 entries", "42 layers")),
         ({"model_type": "gemma3"}, ("text_config",)),
         (LLAMA | {"hidden_size": 0}, ("hidden_size", "not 0")),
         (LLAMA | {"num_hidden_layers": -1}, ("num_hidden_layers", "not -1")),
@@ -216,7 +181,7 @@ def test_a_damaged_file_is_refused_with_what_is_wrong(text: str, words: str) -> 
 
 _SCALARS = st.none() | st.booleans() | st.integers(-3, 300) | st.floats() | st.text(max_size=3)
 _VALUES = _SCALARS | st.lists(_SCALARS, max_size=3) | st.dictionaries(st.text(max_size=3), _SCALARS, max_size=2)
-_KEYS = sorted({key for document, _ in PUBLISHED.values() for key in document} | {"layer_types", "architectures"})
+_KEYS = sorted({key for document in CONFIGS.values() for key in document} | {"layer_types", "architectures"})
 
 
 @given(family=st.sampled_from(sorted(FAMILIES)), changes=st.dictionaries(st.sampled_from(_KEYS), _VALUES, max_size=4))
