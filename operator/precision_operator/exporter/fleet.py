@@ -1,22 +1,22 @@
 """How many nodes have a result as their profiles ask for, each node once over all profiles.
 
 Nobody names the nodes without a result. The operator counts what the profiles of one namespace share; of several, a
-target that holds others of the same nodes is counted for all of them: one whose conditions are among theirs, what it
-does not tolerate with them, and that has as many nodes. Where two others overlap, the nodes that have results under
-both count once.
+target that holds others of the same nodes is counted for all of them: one whose conditions are among theirs, that
+tolerates what they do, and has as many nodes. Where two others overlap, the nodes that have results under both count
+once.
 """
 
 import math
 import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from precision_operator.core.results.pool import finished_seconds
 from precision_operator.exporter.entries import Entry
 from precision_operator.exporter.families.node import GONE
-from precision_operator.exporter.reading import ProfileProgress
+from precision_operator.exporter.reading import ProfileProgress, Target
 
 LATE_SECONDS = 86_400
 """Beyond the age that a profile asks for: one night that was missed is made up for in the next."""
@@ -45,11 +45,8 @@ def fleet_nodes(reports: Iterable[Entry], profiles: Iterable[Entry]) -> FleetNod
     """Of the newest reports and profiles. A node counts by the profile for which its result holds the longest, of those
     that ask for an age, if any does."""
     by_key = {entry.key: entry.campaign for entry in profiles if entry.campaign is not None}
-    taints = {it for campaign in by_key.values() for it in campaign.tolerates}
-    for key, it in by_key.items():
-        by_key[key] = it if "" in it.tolerates else replace(it, target=it.target | (taints - it.tolerates))
     until: dict[str, tuple[bool, float]] = {}
-    targets: dict[str, set[frozenset[str]]] = {}
+    targets: dict[str, set[Target]] = {}
     for entry in reports:
         result, campaign = entry.result, by_key.get(entry.key[:2])
         if campaign is None or result is None or result.finished_at is None or result.stale == GONE:
@@ -62,11 +59,16 @@ def fleet_nodes(reports: Iterable[Entry], profiles: Iterable[Entry]) -> FleetNod
     return FleetNodes(len(by_key), _eligible(by_key.values(), targets), tuple(sorted(it[1] for it in until.values())))
 
 
-def _eligible(campaigns: Collection[ProfileProgress], targets: Mapping[str, set[frozenset[str]]]) -> int:
-    nodes: dict[frozenset[str], int] = {}
+def _eligible(campaigns: Collection[ProfileProgress], targets: Mapping[str, set[Target]]) -> int:
+    nodes: dict[Target, int] = {}
     for campaign in campaigns:
         nodes[campaign.target] = max(campaign.eligible, nodes.get(campaign.target, 0))
-    holders = {target: {it for it in nodes if it <= target and nodes[it] >= nodes[target]} for target in nodes}
+
+    def holds(wide: Target, target: Target) -> bool:
+        tolerates = "" in wide[1] or wide[1] >= target[1]
+        return tolerates and wide[0] <= target[0] and nodes[wide] >= nodes[target]
+
+    holders = {target: {it for it in nodes if holds(it, target)} for target in nodes}
     widest = {target for target, of in holders.items() if len(of) == 1}
     twice = sum(len(widest & set().union(*map(holders.__getitem__, it))) - 1 for it in targets.values())
     counts = ((it.status.nodes.distinct if it.status.nodes else None, it.eligible) for it in campaigns)

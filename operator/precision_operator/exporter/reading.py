@@ -14,6 +14,9 @@ from precision_operator.core.observe.kept_report import kept_report
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.results.reading import Reading, read
 
+Target = tuple[frozenset[str], frozenset[str]]
+"""A profile's conditions on nodes, and its tolerations, each as text."""
+
 
 @dataclass(frozen=True, slots=True)
 class RelativeRate:
@@ -49,10 +52,7 @@ class ProfileProgress:
     status: ProfileStatus
     refresh_seconds: float | None = None
     """How long two results may be apart, by schedule and maxAge; None where no new ones are asked for."""
-    target: frozenset[str] = frozenset()
-    """Its conditions on nodes."""
-    tolerates: frozenset[str] = frozenset()
-    """Its tolerations, each as text; one of any taint is empty."""
+    target: Target = (frozenset(), frozenset())
 
     @property
     def eligible(self) -> int:
@@ -94,7 +94,7 @@ def read_profile(raw: Raw) -> ProfileProgress:
     """The progress in a PrecisionProfile, Pending before the operator's first word; raises ValueError if unreadable."""
     namespace, name = text(raw, "metadata", "namespace"), text(raw, "metadata", "name")
     status = ProfileStatus.model_validate(raw.get("status") or {"phase": "Pending", "nodes": {}})
-    return ProfileProgress(namespace, name, status, refresh_seconds(raw), conditions(raw), tolerations(raw))
+    return ProfileProgress(namespace, name, status, refresh_seconds(raw), (conditions(raw), tolerations(raw)))
 
 
 def owner(raw: Raw) -> tuple[str, str, str]:
@@ -141,10 +141,11 @@ def conditions(raw: Raw) -> frozenset[str]:
 
 
 def tolerations(raw: Raw) -> frozenset[str]:
-    """What a profile's agents tolerate: the more there is, the more nodes it means."""
+    """What a profile's agents tolerate: the more there is, the more nodes it means; {""} is all."""
     rows = _field(raw, "spec", "agent", "tolerations")
     dicts = (row for row in (rows if isinstance(rows, list) else ()) if isinstance(row, dict))
-    return frozenset(json.dumps(row, sort_keys=True) if row.get("key") else "" for row in dicts)
+    texts = frozenset(json.dumps(row, sort_keys=True) if row.get("key") else "" for row in dicts)
+    return texts & {""} or texts
 
 
 def slow_node_percent(raw: Raw) -> float:
