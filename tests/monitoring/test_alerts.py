@@ -40,6 +40,7 @@ from tests.monitoring.cases import (
 from tests.monitoring.replay import LAST_LIST, alerting, check, input_series, samples
 from tests.monitoring.story import OPERATOR_TEXT, Node, Profile, exposed, last_lists
 from tests.support.exposition import store_of
+from tests.support.golden import FOLDER
 from tests.support.report_objects import profile_object
 
 DAY = 86_400
@@ -206,49 +207,7 @@ def named(cases: Mapping[str, Case]) -> tuple[Case, ...]:
     return tuple(replace(case, name=name) for name, case in cases.items())
 
 
-SUMMARIES = {
-    "PrecisionNodeSlow": "n1 trains at 80% of its peers",
-    "PrecisionPoolDegraded": "Pool gb200 trains at 96% of its best of 7 days",
-    "PrecisionPoolFarBelowBest": "Pool gb200 trains at 88% of its best of 7 days",
-    "PrecisionPoolThrottled": "More than a quarter of pool gb200 is throttled to 60% (simulated)",
-    "in a crash loop": "The metrics of Precision Profiler do not arrive in cluster in a crash loop",
-    "PrecisionSilentFallback": "n1 silently runs 1 of its recipes in another precision",
-    "PrecisionThrottledInProfile": "n1 was throttled for 100% of the time that it was measured",
-    "PrecisionNodeFailed": "The measurement of n1 failed: AgentCrashed",
-    "PrecisionNodeQuarantined": "n1 failed run after run (AgentCrashed) and is no longer measured",
-    "PrecisionProfileStale": "Profile nightly is overdue: no result for 2d 7h 28m 0s",
-    "PrecisionProfileBlocked": "Profile nightly can't go on: DeniedByPolicy",
-    "invalid": "Profile nightly can't go on",
-    "no node": "Profile nightly can't go on",
-    "PrecisionProfileFailing": "Measurements fail on 16.67% of the nodes of profile nightly",
-    "PrecisionEnergyRegression": "Driver 590 gives 95% of the tokens per joule in gb200",
-    "PrecisionLossDiverged": "The loss diverged on n1 in 1 recipes",
-    "PrecisionNodeNotAccepted": "n1 fails its acceptance: TooSlow",
-    "by a health counter": "n1 fails its acceptance: UncorrectableECC",
-    "PrecisionReferenceDrifted": "The reference of profile nightly has drifted: 1 nodes get no verdict",
-    "PrecisionPowerLimitLow": "A GPU of n1 is limited to 900 W",
-    "PrecisionManyNodes": "4 nodes of pool gb200 are slow",
-    "PrecisionDriversDiffer": "Pool gb200 has had 2 drivers for a week",
-    "PrecisionNodeConditionBlocked": "Verdicts do not reach Nodes (Unguarded: 1) in cluster "
-    "PrecisionNodeConditionBlocked",
-    "PrecisionOpenNodeFails": "1 nodes that take work fail (FailUnconfirmed) in cluster PrecisionOpenNodeFails",
-    "PrecisionDomainFails": "1 nodes of one rack fail together in cluster PrecisionDomainFails",
-    "PrecisionStopUnreadable": "No agent starts in cluster PrecisionStopUnreadable: the stop's ConfigMap can't be read",
-    "faults": "The operator's passes fail: 20 in ten minutes in cluster faults",
-    "PrecisionCampaignStuck": "Profile nightly makes no progress: 6 nodes are queued or running",
-    "PrecisionOperatorDown": "The operator of Precision Profiler is down in cluster PrecisionOperatorDown",
-    "PrecisionNoLeader": "No replica of the operator leads in cluster PrecisionNoLeader",
-    "PrecisionWatchStuck": "The operator has heard nothing of jobs for 1h 32m 0s",
-    "list": "The exporter has heard nothing for 1h 32m 0s",
-    "PrecisionReconcileErrors": "The operator's passes fail: 20 in ten minutes in cluster PrecisionReconcileErrors",
-    "PrecisionUnreadable": "3 reports can't be read, and are not shown in cluster PrecisionUnreadable",
-    "PrecisionNamespaceForbidden": "Precision Profiler may not read 2 kinds in namespace ml",
-    "PrecisionExporterDown": "The metrics of Precision Profiler do not arrive in cluster PrecisionExporterDown",
-    "PrecisionClusterMissing": "No metrics of Precision Profiler in cluster PrecisionClusterMissing",
-    "PrecisionExporterNearLimit": "/metrics/shard/1 of the exporter nears the size that scrapers take",
-    "simulated node": "n1 trains at 80% of its peers (simulated)",
-    "all": "The metrics of Precision Profiler do not arrive in cluster all",
-}
+SUMMARIES: dict[str, str] = json.loads((FOLDER / "alert_summaries.json").read_text(encoding="utf-8"))
 """What each alert says when it fires."""
 CLEARING = (
     Case("NodeSlow", {SLOW: "0x29 1x59 0x60", **SLOW_RATE}, (20, 35, 105, 120), (45, 85), HOST | {"fault": "slow"}),
