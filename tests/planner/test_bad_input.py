@@ -26,44 +26,12 @@ from precision_operator.planner.inputs.fleet import Fleet, read_fleet
 from precision_operator.planner.inputs.quantities import UnusableInput, count, positive, power, share
 from precision_operator.planner.rates.evidence import ALLOWABLE
 from tests.support.fleets import NOW, answered, fleet, job, node, pool, rate, spec
+from tests.support.golden import FOLDER
 
 RATE = {"workload": {"preset": "llama3-8b"}, "recipe": "bf16", "gpus": 8, "tokensPerSecondPerGPU": "0", "source": "x"}
 NUMBERS = (-1, 0, 1, 1e30, -0.5, "0", "-1", "nan", "1e30", "15T")
 ODD = (*NUMBERS, None, "", "yesterday", "9999-12-31T00:00:00Z", [], {}, True)
-PLAN: dict[str, Any] = yaml.load(
-    """
-start: "2026-12-01T00:00:00Z"
-fleet: {placement: random, maxAge: 30d, namespaces: [ml], profiles: [nightly], allow: [stale]}
-objective: [time]
-goodput: "0.9"
-goodputPlusMinus: "0.03"
-power: {pue: "1.2", overhead: {gpu: "1.3", module: "1.1"}, budget: 90kW, dollarsPerKilowattHour: "0.1"}
-budget: {dollars: "90000", gpuHours: "50000", megawattHours: "90"}
-pools:
-- {name: H100, nodes: 12, blockGPUs: 8, idleWattsPerGPU: 60, dollarsPerGPUHour: "2", committedGPUHours: "10",
-   scaling: [{gpus: 8, efficiency: "1", plusMinus: "0.02"}, {gpus: 96, efficiency: "0.8"},
-             {gpus: 96, efficiency: "0.85", recipe: bf16}]}
-- {name: mine, product: H200, nodes: 4, gpusPerNode: 8, limitWattsPerGPU: 700, memoryGiBPerGPU: 141,
-   limitScope: gpu, powerScope: gpu, powerBudget: 60kW, goodput: "0.95", goodputPlusMinus: "0.02",
-   dollarsPerGPUHour: "3", priceIncludesPower: true,
-   jobRates: [{workload: {preset: llama3-8b}, recipe: bf16, gpus: 32, tokensPerSecondPerGPU: "9000",
-               plusMinus: "0.03", wattsPerGPU: "650", source: a run}]}
-jobs:
-- {name: a, workload: {preset: llama3-8b}, tokens: 100B, minGPUs: 8, maxGPUs: 64, deadlineDays: "30", priority: 1,
-   goodput: "0.9", goodputPlusMinus: "0.01"}
-- {name: b, workload: {preset: llama3-8b}, tokens: 100B, after: [a], notBefore: "2026-12-03T00:00:00Z",
-   recipes: [bf16], denyRecipes: [nvfp4], pools: [H100]}
-- {name: c, workload: {preset: llama3-8b}, tokens: 100B, deadline: "2027-02-01T00:00:00Z",
-   running: {pool: H100, recipe: bf16, gpus: 16, tokensDone: 10B, startedAt: "2026-11-30T00:00:00Z"}}
-- {name: d, parameters: 8B, tokens: 1B, blockGPUs: 8, globalBatch: 512, gpusPerReplica: 8, memoryCheck: Enforce}
-whatIfs:
-- {name: more, drainSlowNodes: true, powerPercent: 10, allowRecipes: [bf16], denyRecipes: [nvfp4],
-   addNodes: {pool: H100, nodes: 2}, loseRack: {pool: H100, rack: r},
-   prices: [{pool: H100, dollarsPerGPUHour: "4"}]}
-solver: {timeLimitSeconds: 2, gapPercent: "1"}
-""",
-    yaml.CSafeLoader,
-)
+PLAN: dict[str, Any] = yaml.load((FOLDER / "plan_everything.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 FLEET = json.loads(fleet(pool("H100", node("n", [rate("bf16", error=0.01)], count=10, rack="r"))).model_dump_json())
 
 
