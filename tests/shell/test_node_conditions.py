@@ -205,6 +205,134 @@ async def test_a_run_that_another_operator_waited_for_is_made_again_by_the_new_o
     assert await one.measure(broken=True) == ("False", "Fail")
 
 
+async def fails_twice(of: Fleet, *names: str) -> None:
+    """Nodes in service fail, and again an hour later."""
+    for name in names:
+        of.truths[name] = Truth(gpu_off=-8)
+    of.rerun()
+    for _ in range(2):
+        await of.all_measured()
+        of.wait(timedelta(minutes=62))
+    await of.settle()
+
+
+async def test_an_ill_gpu_of_an_open_node_is_confirmed_by_the_second_refused_agent_also_of_a_new_operator() -> None:
+    one = One()
+    await one.measure()
+    one.truths[NODE] = Truth(sick=True)
+    one.server.guarded = False
+    one.rerun()
+    await one.all_measured()
+    one.server.guarded = True
+    one.start()
+    await one.all_measured()
+    assert one.says == ("True", "FailUnconfirmed"), "the same refusal under a new operator is read as well"
+    one.wait(timedelta(minutes=62))
+    await one.all_measured()
+    assert one.says == ("False", "FailConfirmed")
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_held_fail_closes_nothing_once_nobody_says_it_any_more(is_deleted: bool) -> None:
+    fleet = Fleet(size=3)
+    await fleet.all_measured()
+    await fails_twice(fleet, "g0", "g1")
+    held = {name for name, row in fleet.conditions().items() if row["reason"] == "FailHeld"}
+    assert (len(held), len({*held} & {"g0", "g1"})) == (1, 1)
+    fleet.delete("nightly") if is_deleted else fleet.ask(mustDetectPercent={"reference": 10, "node": 10})
+    for _ in range(2):
+        await fleet.settle()
+        assert {fleet.conditions()[name]["status"] for name in held} == {"True"}
+        fleet.wait(timedelta(hours=25))
+    says = {row["status"] for row in fleet.conditions().values()}
+    assert says == ({"True", "False"} if is_deleted else {"True"}), "an edit opens what it lets pass, without a run"
+
+
+async def test_a_held_fail_is_measured_again_by_a_new_operator() -> None:
+    fleet = Fleet(size=3)
+    await fleet.all_measured()
+    await fails_twice(fleet, "g0", "g1")
+    fleet.start()
+    fleet.wait(timedelta(hours=25))
+    await fleet.all_measured()
+    reasons = [row["reason"] for row in fleet.conditions().values()]
+    assert sorted(reasons) == ["FailConfirmed", "FailConfirmed", "Pass"]
+
+
+async def test_what_one_profile_failed_no_other_opens_and_it_ends_with_its_profile() -> None:
+    one = One(profiles=("nightly", "other"))
+    await one.measure()
+    one.truths[NODE] = Truth(gpu_off=-12, by="other")
+    one.rerun()
+    await one.all_measured()
+    assert one.says == ("True", "FailUnconfirmed")
+    for is_new in (False, True):
+        if is_new:
+            one.start()
+        one.rerun()
+        await one.settle()
+        while jobs := one.loop.jobs():
+            await one.end_agents("Fallback" * jobs[NODE]["metadata"]["name"].startswith("other-"))
+        assert one.says == ("True", "FailUnconfirmed"), "nightly passes"
+    one.delete("other")
+    await one.settle()
+    assert one.says == ("True", "Pass")
+
+
+async def test_a_run_confirms_by_when_it_ended_and_not_when_it_is_collected() -> None:
+    one = One()
+    await one.measure()
+    one.rerun()
+    assert await one.measure(broken=True) == ("True", "FailUnconfirmed")
+    one.rerun()
+    await one.settle()
+    await one.end_agents(late=timedelta(minutes=61))
+    assert one.says == ("True", "FailUnconfirmed")
+
+
+@pytest.mark.parametrize("odd", ["Partial", "Crashed", "Fallback", "hot"])
+async def test_a_node_that_waits_is_measured_again_an_hour_after_a_spoilt_run(odd: str) -> None:
+    one = One()
+    await one.settle()
+    for hours in (1, 2, 4):
+        await one.end_agents(odd)
+        one.wait(timedelta(hours=hours, minutes=-1))
+        await one.settle()
+        assert (one.says[0], one.loop.jobs()) == ("Unknown", {})
+        one.wait(timedelta(minutes=2))
+        await one.settle()
+        assert list(one.loop.jobs()) == [NODE]
+    assert await one.measure() == ("True", "Pass")
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_node_whose_condition_is_removed_is_measured_again(broken: bool) -> None:
+    one = One()
+    await one.measure(broken)
+    one.remove(NODE)
+    one.repair(NODE, False)
+    await one.settle()
+    assert (one.says, one.loop.jobs()) == (("", ""), {})
+    one.wait(timedelta(hours=25))
+    await one.settle()
+    assert list(one.loop.jobs()) == [NODE]
+    assert await one.measure() == ("True", "Pass")
+
+
+async def test_a_pass_that_ends_before_it_can_be_written_leaves_no_true_of_another_boot() -> None:
+    one = One()
+    one.ask(validFor="1d")
+    await one.measure()
+    one.server.guarded = False
+    one.boot(NODE)
+    assert await one.measure() == ("True", "Pass")
+    one.wait(timedelta(hours=25))
+    one.server.guarded = True
+    await one.settle()
+    assert one.says == ("Unknown", "SubjectChanged")
+    assert await one.measure() == ("True", "Pass")
+
+
 LISTED: dict[str, dict[str, Any]] = {
     "another reference": {"referenceSha256": "0" * 64},
     "another recipe too": {"recipes": ["bf16", "fp8_delayed"]},

@@ -130,8 +130,7 @@ class NodeConditions:
             self._saw_closed(uid, facts.verdict)
         self._closings = {uid: it for uid, it in self._closings.items() if observed.now - it[0] < DAY}
         self._forget(observed, nodes)
-        seen = ((key[2], it.evidence) for key, it in self._collected.items() if it.evidence is not None)
-        evidence = grouped((*seen, *self._unseen(observed)))
+        evidence = grouped(self._evidence(observed))
         lapsed = dict(self._lapsed(observed, nodes))
         due = writes(nodes, self._pools, evidence, lapsed, self._closings, observed.now)
         if not due:
@@ -183,15 +182,19 @@ class NodeConditions:
             if key[2] not in there or key[:2] not in profiles or it.report not in reports:
                 del self._collected[key]
 
-    def _unseen(self, observed: Observed) -> Iterator[tuple[str, Evidence]]:
-        """Fails that this process has not seen: no other profile opens such a node before theirs has measured it."""
+    def _evidence(self, observed: Observed) -> Iterator[tuple[str, Evidence]]:
+        """By node UID. What a report says opens and closes nothing; its Fail is lifted by no other profile's Pass."""
         for profile in self._listed(observed):
             for uid, report in observed.reports_of[profile.uid].items():
+                evidence = self._collected.get((profile.namespace, profile.name, uid), _NOTHING).evidence
                 judged = report.status.acceptance if report.status is not None else None
-                seen = self._collected.get((profile.namespace, profile.name, uid), _NOTHING)
-                if judged is not None and judged.verdict == "Fail" and seen.evidence is None:
+                if judged is not None and judged.verdict == "Fail":
                     fields = {"reason": judged.reason, "subject": _subject(judged)}
-                    yield uid, Evidence(ReportAcceptance().model_copy(update=fields), failed=True)
+                    evidence = evidence or Evidence(ReportAcceptance().model_copy(update=fields))
+                    speaks = evidence.verdict.verdict == "Pass" or evidence.verdict.reason == "NotListed"
+                    evidence = evidence._replace(failed=evidence.failed or not speaks)
+                if evidence is not None:
+                    yield uid, evidence
 
     def _lapsed(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> Iterator[tuple[str, str]]:
         """Why no report of a profile of the list says Pass, of the nodes whose condition is True."""
