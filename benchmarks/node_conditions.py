@@ -47,7 +47,7 @@ STRICTER = {"reference": 5, "node": 5}
 POLICY = "profiling.fleet.node-condition"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 MAPS = paths.config_maps(NAMESPACE)
-BAD, STRICT = -6.0, -4.5
+BAD, STRICT = -7.0, -3.5
 """Per cent below the golden nodes: planted deficits lie between 9 and 14, noise within 3; mild ones at 5 fail alone by
 a profile that asks for the stricter limit."""
 REFUSED = -100.0
