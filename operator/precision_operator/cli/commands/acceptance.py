@@ -42,8 +42,7 @@ def acceptance(
         within = [it for it in facts if it.evidence and matches(target, it)]
         if outside := sum(it.evidence is not None for it in facts) - len(within):
             note(f"Nodes with GPUs outside the profile's target, which no verdict opens: {outside}.")
-        if chosen[0].spec.suspend:
-            note("The profile is suspended: nothing is measured.")
+        note(*["The profile is suspended: nothing is measured."] * chosen[0].spec.suspend)
         return chosen[0], of_profile(there.reports, chosen[0]), within
 
     owner, reports, nodes = ask_cluster(reach, work)
@@ -61,7 +60,9 @@ def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Collection[N
     seconds = [float(status.run.duration_seconds) for status in statuses.values() if status.run is not None]
     run, rows = median(seconds or [USUAL_RUN]), list[dict[str, Any]]()
     at_once = max(1, concurrency_limit(owner.spec.rollout.max_concurrent, len(nodes)) if owner.spec else 1)
-    minutes = math.ceil(math.ceil(sum(map(_is_to_be_measured, nodes)) / at_once) * run / 60)
+    waiting = ("", "SubjectChanged")  # where another verdict stands, be it no Pass, no run begins by itself
+    due = {it.uid for it in nodes if it.verdict.reason in waiting or "after" in it.verdict.parts or changed_subject(it)}
+    minutes = math.ceil(math.ceil(len(due) / at_once) * run / 60)
     for pool, there in sorted(grouped((facts.pool, facts) for facts in nodes).items()):
         says = {it.uid: it.verdict[:2] for it in there}
         tally = Counter(status for status, _ in says.values())
@@ -70,15 +71,9 @@ def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Collection[N
         row["held"] = sum(reason == "FailHeld" for _, reason in says.values())
         row["wouldOpen"] = sum(verdicts.get(uid) == "Pass" and status != "True" for uid, (status, _) in says.items())
         row["wouldClose"] = sum(verdicts.get(uid) == "Fail" and status != "False" for uid, (status, _) in says.items())
-        row["minutes"] = minutes if any(map(_is_to_be_measured, there)) else 0
+        row["minutes"] = minutes if due & says.keys() else 0
         rows.append(row)
     return rows
-
-
-def _is_to_be_measured(facts: NodeFacts) -> bool:
-    """Whether its condition waits for a run: where a verdict stands, be it no Pass, none begins by itself."""
-    is_due = facts.verdict.reason in ("", "SubjectChanged") or "after" in facts.verdict.parts
-    return is_due or bool(changed_subject(facts))
 
 
 HEADERS = {
