@@ -21,7 +21,6 @@ LOW = {"fp8", "fp8_block", "mxfp8", "nvfp4"}
 KERNELS = [(row["name"], row["true_class"]) for row in SEEN["kernels"]]
 NOT_FP8 = [name for name, true in KERNELS if true in ("bf16", "fp16", "tf32", "fp32")]
 NOT_FP4 = [name for name, true in KERNELS if true not in ("nvfp4", "unknown")]
-BLOCK_SCALED = "cutlass3x_sm100_bstensorop_s128x128x64gemm_block_scaled"
 SQUARE = "128x256_128x6_2x2_2cta_h_bz"
 
 
@@ -54,64 +53,12 @@ def test_the_classes_are_those_of_the_reference() -> None:
     assert SEEN["classes"] == list(get_args(kernel_grammars.KernelClass))
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        (f"nvjet_qqtst_{SQUARE}_Avec128_Bblk128_TNT", "fp8_block"),
-        (f"nvjet_sm90_qqtst_{SQUARE}_Ablk128_Bvec128_TNT", "fp8_block"),
-        (f"nvjet_qrtst_{SQUARE}_TNT", "fp8"),
-        (f"nvjet_rqtst_{SQUARE}_NTN", "fp8"),
-        (f"nvjet_qqtst_{SQUARE}_Dvec32UE8M0_TNT", "fp8"),  # the output's scales say nothing of the operands
-        (f"nvjet_ootst_{SQUARE}_Avec32UE8M0_Bvec32UE8M0_TNT", "unknown"),  # MXFP4 is no recipe
-        (f"nvjet_qqtst_{SQUARE}_Avec16UE4M3_Bvec16UE4M3_TNT", "unknown"),
-        (f"nvjet_qqtst_{SQUARE}_Avec32UE8M0_Bvec128_TNT", "unknown"),
-        (f"nvjet_qqtst_{SQUARE}_Avec32UE", "unknown"),  # cut within the suffix
-        ("nvjet_qqtst_128x256_...", "unknown"),  # which FP8 stood in what was cut off
-        (f"nvjet_tst_{SQUARE}_Avec32UE8M0_Bvec32UE8M0_TNT", "unknown"),
-        (f"nvjet_qotst_{SQUARE}_TNT", "unknown"),
-        (f"nvjet_sm100_sss_{SQUARE}_TNT", "unknown"),  # fp32 operands: tf32, or fp32 emulated by bf16
-        (f"nvjet_ddd_{SQUARE}_TNT", "unknown"),
-        ("nvjet", "unknown"),
-        (f"my_nvjet_qqtst_{SQUARE}_TNT", "unknown"),
-        ("sm90_xmma_gemm_e5m2bf16_e4m3f32_f32_tn_n_tilesize128x128x128", "fp8"),
-        ("sm80_xmma_gemm_bf16bf16_...", "bf16"),
-        ("sm80_xmma_gemm_f32f32_...", "unknown"),
-        ("sm80_xmma_gemm_f32f32_bf16f32_f32_tn_n_tilesize128x128x32", "unknown"),
-        ("sm80_xmma_gemm_i8i32_i8i32_i32_tn_n_tilesize128x128x64", "unknown"),
-        ("cutlass_80_tensorop_tf32_s1688gemm_tf32_128x128_32x3_nn_align4", "tf32"),
-        ("cutlass_80_tensorop_s1688bf16gemm_128x128_32x3_nn_align4", "unknown"),
-        ("cutlass_89_tensorop_bf16_s16832gemm_e4m3_128x256_64x3_tn_align16", "fp8"),
-        ("turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn", "fp16"),
-        ("maxwell_fp16_sgemm_fp16_128x128_nn", "fp16"),
-        ("ampere_dgemm_64x64_nt", "unknown"),
-        (f"{BLOCK_SCALED}_ue8m0xf4_ue8m0xf4_f32_bf16_bf16_128x128x256", "unknown"),  # MXFP4
-        (f"{BLOCK_SCALED}_ue8m0xe4m3_ue8m0xf4_f32_bf16_bf16_128x128x128", "unknown"),
-        ("cutlass3x_sm100_tensorop_gemm_f32xe4m3_f32xe4m3_f32_f16_f16_128x128x128_1x1x1_0_tnn_align16", "fp8_block"),
-        ("cutlass3x_sm90_tensorop_s64x128x8tf32gemm_f32_f32_f32_f32_f32_128x128x32_2x1x1_0_tnn_align4", "tf32"),
-        ("bmm_Bfloat16_MxE4m3MxE4m3_Fp32_t128x16x256_s3_sm100f", "mxfp8"),
-        ("bmm_Bfloat16_E4m3E4m3_Fp32_t128x16x256_s3_sm100f", "fp8"),
-        ("bmm_Bfloat16_E4m3E4m3_Fp32_t128x16x256", "unknown"),  # cut before it says how it is scaled
-        ("void gemv2T_kernel_val<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, 128>(int)", "bf16"),
-        ("void gemvNSP_kernel<double, double, double, double, 1, 32>(int)", "unknown"),
-        ("_w8a8_block_fp8_matmul", "fp8_block"),
-        ("_w8a8_block_int8_matmul", "unknown"),
-        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64_MI16x16x1_SN", "unknown"),
-        ("triton_tem_fused_mm_0", "unknown"),
-        ("fp8_quant_gemm_kernel", "unknown"),
-        ("rmsnorm_gemm_fused_kernel", "unknown"),
-        ("void vllm::cvt_fp16_to_fp4<__nv_bfloat16, false>(int)", "not_a_gemm"),
-        ("sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64", "not_a_gemm"),
-        ("void cublasLt::epilogue::impl::globalKernel<8, 32, float, __nv_bfloat16>(int)", "not_a_gemm"),
-        ("void transformer_engine::(anonymous namespace)::rht_gemm_device<cute::bfloat16_t>(int)", "not_a_gemm"),
-        ("[CUDA memcpy Device-to-Device]", "not_a_gemm"),
-        ("triton_poi_fused__scaled_mm_clamp_0", "not_a_gemm"),  # point by point, before or after a product
-        ("compute_grouped_gemm_kernel", "unknown"),
-        ("cutlass3x_sm100_" + "gemm_block_scaled_" * 20_000, "unknown"),  # and at once
-    ],
-    ids=lambda value: value[:70],
-)  # fmt: skip
-def test_a_name_is_read_by_position_and_doubt_is_unknown(name: str, expected: str) -> None:
-    assert kernels.classify(name).kernel_class == expected
+BY_POSITION = [*SEEN["by_position"], ["cutlass3x_sm100_" + "gemm_block_scaled_" * 20_000, "unknown", "and at once"]]
+
+
+@pytest.mark.parametrize("row", BY_POSITION, ids=lambda row: row[0][:70])
+def test_a_name_is_read_by_position_and_doubt_is_unknown(row: list[str]) -> None:
+    assert kernels.classify(row[0]).kernel_class == row[1]
 
 
 AROUND = ["nccl_", "all_reduce_", "flash_attn_", "hadamard_", "transformer_engine::", "split_k_reduce_", "quantize_",
