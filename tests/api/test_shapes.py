@@ -1,5 +1,6 @@
 """A workload becomes the GEMMs of one training step, and says which recipes can take them."""
 
+import json
 import re
 from dataclasses import replace
 from typing import Any, get_args
@@ -16,24 +17,13 @@ from precision_api.models.model import ModelSpec
 from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS, PresetName, published_split
 from precision_api.models.shapes import parse_shape
 from precision_api.models.workload import Workload, concrete, resolve, workload_hash
+from tests.support.golden import FOLDER
 
 PLAIN = {"hiddenSize": 4096, "intermediateSize": 16384, "numAttentionHeads": 32, "numHiddenLayers": 24}
 SIZES = {"microBatchSize": 31, "sequenceLength": 512}
 
-NVIDIA_TWELVE = {
-    ("qkv", "fprop", 15872, 4096, 12288),
-    ("attn_out", "fprop", 15872, 4096, 4096),
-    ("mlp_up", "fprop", 15872, 4096, 16384),
-    ("mlp_down", "fprop", 15872, 16384, 4096),
-    ("qkv", "dgrad", 15872, 12288, 4096),
-    ("attn_out", "dgrad", 15872, 4096, 4096),
-    ("mlp_up", "dgrad", 15872, 16384, 4096),
-    ("mlp_down", "dgrad", 15872, 4096, 16384),
-    ("qkv", "wgrad", 4096, 15872, 12288),
-    ("attn_out", "wgrad", 4096, 15872, 4096),
-    ("mlp_up", "wgrad", 4096, 15872, 16384),
-    ("mlp_down", "wgrad", 16384, 15872, 4096),
-}
+PUBLISHED = json.loads((FOLDER / "te_gemm_profiling.json").read_text(encoding="utf-8"))
+NVIDIA_TWELVE = {(name, pass_, m, k, n) for name, pass_, m, k, n in PUBLISHED["gemms"]}
 """NVIDIA Transformer Engine, GEMM profiling tutorial: CodonFM 5B, micro batch 31, sequence 512."""
 
 
