@@ -80,6 +80,12 @@ def states(api: Api) -> tuple[dict[str, str], dict[str, Any]]:
     return {row["check"]: row["state"] for row in told["checks"]}, told
 
 
+def reinstalled(api: Api, seconds: int) -> None:
+    renew(api, 900)
+    ready = READY | {"lastTransitionTime": format_time(datetime.now(UTC) - timedelta(seconds=seconds))}
+    api.collections[PODS][0]["status"] = {"conditions": [ready]}
+
+
 def no_definitions(api: Api) -> None:
     del api.objects[OPENAPI], api.collections[paths.profiles("ml")]
 
@@ -133,6 +139,8 @@ BROKEN: dict[str, tuple[Callable[[Api], Any], str, str, tuple[str, ...]]] = {
     "another version": (lambda api: container(api, args=[]), "operator", "another version", OF_OPERATOR),
     "no leader": (lambda api: api.objects.pop(LEASE), "leader", "no replica leads", ()),
     "a silent leader": (lambda api: renew(api, 900), "leader", "operator-0, renewed 9", ()),
+    "a Lease that the release before left": (lambda api: reinstalled(api, 9), "", "", ("leader",)),
+    "a Lease that no pod takes": (lambda api: reinstalled(api, 1300), "leader", "renewed 9", ()),
     "a right less": (lambda api: granted(api).pop(0), "rights", "the operator may not get/list/watch nodes", ()),
     "an example": (lambda api: container(api, image="registry.example.com/x"), "image names", "as registry.ex", ()),
     "an example that none pulls": (no_example, "image names", "as registry.ex", ("pods", "leader")),

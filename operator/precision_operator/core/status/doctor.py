@@ -3,6 +3,7 @@
 What nobody could see is Unseen: a check that needs it is not made, and is never ok for want of a right.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,9 +118,14 @@ def _leader(release: Release, pods: Sequence[Raw], lease: Raw, now: datetime) ->
         return Unseen("a pod of the operator that is ready")
     spec, fix = section(lease, "spec"), "kubectl -n {} logs deployment/{} --tail=50".format(*release.key)
     holder, renewed = spec.get("holderIdentity"), time_or_none(spec.get("renewTime"))
-    if not holder or renewed is None:
+    lasts = int(spec.get("leaseDurationSeconds") or 15)
+    silent = (now - renewed).total_seconds() if holder and renewed else math.inf
+    pods = [pod for pod in pods if component_of(pod) == "operator" and not _not_ready(pod)]
+    ready = [time_or_none(condition_of(section(pod, "status"), "Ready").get("lastTransitionTime")) for pod in pods]
+    if silent > lasts and all(since and (now - since).total_seconds() < 2 * lasts for since in ready):
+        return Unseen(f"a replica that leads: all are ready since seconds, and wait for the Lease ({lasts} s)")
+    if silent == math.inf:
         return "no replica leads", fix
-    silent, lasts = (now - renewed).total_seconds(), int(spec.get("leaseDurationSeconds") or 0)
     return f"{holder}, renewed {max(silent, 0):.0f} s ago (lease of {lasts} s)", fix if silent > lasts else ""
 
 
