@@ -14,7 +14,7 @@ from tests.support.audit import AUDIT_LOG, audit_flags
 from tests.support.installed import EXPORTER, OPERATOR, Installed, cluster
 
 ORDER = """
-    test_leftovers test_install test_measure test_check test_nvsentinel test_faults test_claims
+    test_leftovers test_release test_install test_measure test_check test_nvsentinel test_faults test_claims
     test_claim_faults test_agent_faults test_gpu_faults test_image_faults test_node_faults test_api_server_faults
     test_operator_faults test_hostile_agent test_upgrade test_uninstall
 """

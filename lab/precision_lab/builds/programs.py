@@ -111,6 +111,7 @@ TOOL_MODULES: tuple[Module, ...] = (
     Module("krew", (("krew", "sigs.k8s.io/krew/cmd/krew"),), 50),
     Module("actionlint", (("actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),), 20),
     Module("gitops", (("gitops-health", "../../../release/health.go"),), 20),
+    Module("registry", (("registry", "../../../nodes/registry.go"),), 70),
 )
 """What `make audit` and the tests of a release need: built only there."""
 

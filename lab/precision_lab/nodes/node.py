@@ -5,6 +5,7 @@ device plugins is the node's own, since a kubelet keeps that folder at one path 
 its device plugin join it.
 """
 
+import base64
 import json
 import os
 import shutil
@@ -119,11 +120,18 @@ class Node:
         """The file that lists the IDs of GPUs which the device plugin reports as unhealthy."""
         return self.folder / "unhealthy-gpus"
 
-    def pull_without_tls(self, address: str) -> None:
-        """From now on the node pulls from the registry at `address` (host:port) by plain HTTP."""
-        hosts = self.folder / "registries" / address / "hosts.toml"
+    def pull_from(self, server: str, authority: Path | None = None, login: str = "") -> None:
+        """Sets how the node pulls from a registry, from now on.
+
+        `server` is http://HOST:PORT, or https:// with the file of its certificate authority; `login` is USER:PASSWORD.
+        """
+        lines = [f'server = "{server}"', f'[host."{server}"]', *([f'ca = "{authority}"'] if authority else [])]
+        if login:
+            encoded = base64.b64encode(login.encode()).decode()
+            lines += [f'[host."{server}".header]', f'authorization = "Basic {encoded}"']
+        hosts = self.folder / "registries" / server.partition("://")[2] / "hosts.toml"
         hosts.parent.mkdir(parents=True, exist_ok=True)
-        hosts.write_text(f'server = "http://{address}"\n')
+        hosts.write_text("\n".join(lines))
 
     def start_kubelet(self) -> None:
         """Starts the kubelet, also again after it was stopped: its pods live on meanwhile."""

@@ -35,7 +35,7 @@ def registry(installed: Installed) -> Iterator[Registry]:
     processes, (port,) = installed.lab.processes, free_ports(1)
     found = Registry(f"127.0.0.1:{port}", installed.lab.run_dir / "registry-tags")
     found.tags.touch()
-    installed.real.nodes[GPU_NODE].pull_without_tls(found.address)
+    installed.real.nodes[GPU_NODE].pull_from(f"http://{found.address}")
     options = [str(installed.images["agent"]), str(port), str(found.tags), str(PULL_SECONDS)]
     processes.start("image-registry", [sys.executable, "-m", "tests.support.image_registry", *options])
     installed.release.put(**installed.values(agent={"allowedImages": [NAMES["agent"], f"{found.address}/agent"]}))
