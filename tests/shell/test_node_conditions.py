@@ -216,15 +216,17 @@ async def fails_twice(of: Fleet, *names: str) -> None:
     await of.settle()
 
 
-async def test_an_ill_gpu_of_an_open_node_is_confirmed_by_the_second_refused_agent_also_of_a_new_operator() -> None:
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_an_ill_gpu_of_an_open_node_is_confirmed_by_the_second_agent_that_is_refused(is_new: bool) -> None:
     one = One()
     await one.measure()
     one.truths[NODE] = Truth(sick=True)
-    one.server.guarded = False
+    one.server.guarded = not is_new
     one.rerun()
     await one.all_measured()
     one.server.guarded = True
-    one.start()
+    if is_new:
+        one.start()
     await one.all_measured()
     assert one.says == ("True", "FailUnconfirmed"), "the same refusal under a new operator is read as well"
     one.wait(timedelta(minutes=62))
