@@ -6,6 +6,7 @@ What a reader came for stands open at the top; everything else is folded, and un
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 from typing import Literal
 
 from precision_operator.drawing.figure import Figure
@@ -31,54 +32,7 @@ _CSS = f"""
 :root{{color-scheme:light dark;{_colours(LIGHT)}}}
 @media screen and (prefers-color-scheme:dark){{:root{{{_colours(DARK)}}}}}
 """
-_CSS += """
-*{box-sizing:border-box}
-body{margin:0 auto;padding:1rem;max-width:72rem;font:16px/1.5 system-ui,sans-serif;color:var(--ink)}
-html,body{background:var(--paper)}
-h1{font-size:1.5rem;line-height:1.25;margin:.2rem 0;overflow-wrap:anywhere}
-h2{font-size:1.1rem;margin:0 0 .4rem}
-svg text{font-family:system-ui,sans-serif;paint-order:stroke;stroke:var(--paper);stroke-width:3px}
-svg text[transform]{stroke:none}
-figure svg{display:block;width:100%;height:auto;max-width:34rem}
-figure svg.broad{max-width:none}
-.mark{background:var(--fail);color:var(--paper);font-weight:700;padding:.4rem .8rem;border-radius:.3rem}
-.first{display:grid;margin-bottom:1rem;grid-template-columns:repeat(auto-fit,minmax(min(24rem,100%),1fr));gap:1.2rem;align-items:start}
-.first>*{min-width:0}
-.said{list-style:none;padding:0;margin:.4rem 0}
-.said li{padding:.25rem 0 .25rem 1.6rem;position:relative;overflow-wrap:anywhere}
-.said li::before{content:attr(data-mark);position:absolute;left:.2rem;font-weight:700}
-.said .answer{font-size:1.1rem;font-weight:600}
-.said .warning::before{color:var(--fail)}
-figure{margin:0;padding:1rem;border:1px solid var(--grid);border-radius:.4rem;min-width:0;break-inside:avoid}
-figcaption{font-size:.85rem;margin-top:.5rem}
-.source{color:var(--faint);font-size:.78rem;margin:.3rem 0 0;overflow-wrap:anywhere}
-summary{cursor:pointer}
-.fold{border-top:1px solid var(--grid);padding:.5rem 0}
-.fold>summary{font-weight:600}
-.fold>figure{border:0;padding:.5rem 0 .5rem 1.1rem}
-.fold>figure>h2{display:none}
-.fold>.wide,.fold>.said{padding-left:1.1rem}
-figure details{font-size:.85rem;margin-top:.4rem}
-.wide{overflow-x:auto}
-table{border-collapse:collapse;font-size:.82rem;width:100%}
-th,td{text-align:left;padding:.2rem .3rem;border-bottom:1px solid var(--grid);vertical-align:top}
-td{font-variant-numeric:tabular-nums}
-#gpus :is(th,td){white-space:nowrap;font-size:.68rem;padding:.2rem .25rem}
-footer{margin-top:2rem;font-size:.8rem;color:var(--faint)}
-@media(max-width:30rem){body{padding:.6rem}figure{padding:.5rem}.fold>figure{padding:.5rem 0}}
-@media print{
- body{max-width:none;padding:0;font-size:11pt}
- .first{display:block}
- figure{margin:0 0 1rem;border:0;padding:0}
- .mark{color:#000;background:#fff;border:2px solid #000}
- details:not(.screen)::details-content{content-visibility:visible;display:block}
- summary{list-style:none}
- .fold:not(.screen)>summary{display:none}
- .fold>figure>h2{display:block}
- .fold>figure{break-inside:avoid}
- *{-webkit-print-color-adjust:exact;print-color-adjust:exact}
-}
-"""
+_CSS += "\n" + files(__package__).joinpath("document.css").read_text(encoding="utf-8")
 
 
 def document(title: str, parts: Iterable[str], generator: str, footer: str) -> str:
