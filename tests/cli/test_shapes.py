@@ -22,22 +22,14 @@ LLAMA = {
     "num_hidden_layers": 32,
     "vocab_size": 128256,
 }
-PROFILE = """
-apiVersion: v1
-kind: ConfigMap
----
+DOCUMENT = """---
 apiVersion: precisionprofiler.io/v1alpha1
 kind: PrecisionProfile
-metadata: {name: a}
+metadata: {{name: {}}}
 spec:
-  workload: {preset: codonfm-5b}
----
-apiVersion: precisionprofiler.io/v1alpha1
-kind: PrecisionProfile
-metadata: {name: b}
-spec:
-  workload: {preset: llama3-8b}
+  workload: {{preset: {}}}
 """
+PROFILE = "apiVersion: v1\nkind: ConfigMap\n" + DOCUMENT.format("a", "codonfm-5b") + DOCUMENT.format("b", "llama3-8b")
 FROM_CONFIG_MAP = "{workload: {huggingFaceConfig: {configMapKeyRef: {name: a, key: b}}}}"
 SIZES = ("--micro-batch-size", "2", "--sequence-length", "4096")
 

@@ -12,6 +12,7 @@ from precision_lab.pictures.pages import chromium
 from precision_operator.report.page import page
 from tests.report.sample import fleet_page, node_page, slow_page
 
+HERE = Path(__file__).parent
 NARROW, PHONE, DESKTOP = (420, 800), (375, 812), (1280, 900)
 LEAST_PIXELS = 9.0
 """Height of the smallest letters on a phone."""
@@ -71,20 +72,7 @@ def test_it_opens_without_an_error_or_a_request_and_fits(shown: Pages, name: str
 @pytest.mark.parametrize("name", PAGES)
 def test_letters_in_drawings_are_legible_on_a_phone_and_none_is_cut_off(shown: Pages, name: str) -> None:
     found = shown(name, PHONE)
-    smallest, cut = found.tab.evaluate(
-        """() => {
-            let smallest = 99; const cut = [];
-            for (const svg of document.querySelectorAll('figure svg')) {
-                const edge = svg.getBoundingClientRect(), scale = edge.width / svg.viewBox.baseVal.width;
-                for (const text of svg.querySelectorAll('text')) {
-                    smallest = Math.min(smallest, parseFloat(getComputedStyle(text).fontSize) * scale);
-                    const box = text.getBoundingClientRect();
-                    if (box.left < edge.left - 1 || box.right > edge.right + 1) cut.push(text.textContent);
-                }
-            }
-            return [smallest, cut];
-        }"""
-    )
+    smallest, cut = found.tab.evaluate((HERE / "legible.js").read_text())
     assert smallest >= LEAST_PIXELS
     assert cut == []
 
@@ -92,23 +80,7 @@ def test_letters_in_drawings_are_legible_on_a_phone_and_none_is_cut_off(shown: P
 @pytest.mark.parametrize("name", PAGES)
 def test_labels_of_a_drawing_do_not_lie_on_each_other(shown: Pages, name: str) -> None:
     found = shown(name, DESKTOP)
-    met = found.tab.evaluate(
-        """() => {
-            const met = [];
-            for (const svg of document.querySelectorAll('figure svg')) {
-                const upright = [...svg.querySelectorAll('text')].filter(t => !t.hasAttribute('transform'));
-                const all = upright.filter(t => t.textContent);
-                const boxes = all.map(t => [t.textContent, t.getBoundingClientRect()]);
-                for (let i = 0; i < boxes.length; i++) for (let j = i + 1; j < boxes.length; j++) {
-                    const [a, x] = boxes[i], [b, y] = boxes[j];
-                    const wide = Math.min(x.right, y.right) - Math.max(x.left, y.left);
-                    const high = Math.min(x.bottom, y.bottom) - Math.max(x.top, y.top);
-                    if (wide > 2 && high > 6) met.push(`${a} / ${b}`);
-                }
-            }
-            return met;
-        }"""
-    )
+    met = found.tab.evaluate((HERE / "overlaps.js").read_text())
     assert met == []
 
 
