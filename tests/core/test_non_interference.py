@@ -2,10 +2,11 @@
 
 import pytest
 
-from precision_operator.core.admission import others, turns
+from precision_operator.core.admission import turns
 from precision_operator.core.admission.budget_view import FleetView
 from precision_operator.core.attempts import yielding
 from precision_operator.core.attempts.yielding import MOST_IN_VAIN
+from precision_operator.core.observe import tenants
 from precision_operator.core.observe.configuration import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Observed
@@ -152,7 +153,7 @@ def _by_what_they_say(seen: Observed) -> dict[str, str]:
 
 
 def test_jobs_and_pods_that_count_by_what_they_say_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(others, "held_nodes", _by_what_they_say)
+    monkeypatch.setattr(tenants, "held_nodes", _by_what_they_say)
     assert first_differing(range(WORLDS)) is not None
 
 
@@ -181,7 +182,7 @@ def test_watts_of_the_fleet_that_reports_tell_are_found_out(monkeypatch: pytest.
 
 
 def test_a_queue_that_admits_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(others, "held_nodes", _by_what_they_say)
+    monkeypatch.setattr(tenants, "held_nodes", _by_what_they_say)
     assert late_beside(0, "queued")
 
 
