@@ -201,7 +201,7 @@ async def test_the_operator_that_asks_itself_reads_its_own_deployment_and_rights
     async def scrape(pod: dict[str, Any], port: int) -> str:
         return f'{{"at": "{port}", "by": "{pod["metadata"]["name"]}"}}'
 
-    with through_kubectl(Reach(), 5.0) as cluster:
+    with through_kubectl(Reach(), 30.0) as cluster:
         made = checked(await looked_at(cluster, scrape, own=f"{NAME}operator"))["checks"]
     assert [row["check"] for row in made if row["state"] != "ok"] == ["pull Secrets"]
     assert made[-1]["message"] == "answers; last scraped at 9464 by exporter-0"

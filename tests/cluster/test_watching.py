@@ -228,9 +228,7 @@ async def test_a_watch_that_is_refused_ends_alone_says_so_once_and_comes_back(
 
 
 @BY
-async def test_a_watch_that_holds_is_watched_and_its_age_is_that_of_the_last_sign(
-    by_kopf: bool, tmp_path: Path
-) -> None:
+async def test_a_watch_that_holds_is_watched_and_as_old_as_the_last_sign(by_kopf: bool, tmp_path: Path) -> None:
     server, red = Server(), replace(RED, by_kopf=by_kopf)
     async with watching(server, tmp_path, red) as watches:
         state = watches.states[red]

@@ -116,9 +116,7 @@ COMPLETE: dict[str, tuple[list[str], tuple[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("reasons", "complete", "phase"), COMPLETE.values(), ids=COMPLETE)
-def test_a_profile_completes_if_nothing_runs_or_queues(
-    reasons: list[str], complete: tuple[str, str], phase: str
-) -> None:
+def test_a_profile_completes_if_none_runs_or_queues(reasons: list[str], complete: tuple[str, str], phase: str) -> None:
     status = rolled(*reasons)
     assert (conditions(status)["Complete"], status.phase) == (complete, phase)
 

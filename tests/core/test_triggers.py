@@ -136,9 +136,7 @@ NO_CAUSE: dict[str, tuple[ProfileView, dict[str, Any], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("of", "raw", "basis"), NO_CAUSE.values(), ids=NO_CAUSE)
-def test_what_is_unknown_or_says_the_same_begins_none(
-    of: ProfileView, raw: dict[str, Any], basis: dict[str, str]
-) -> None:
+def test_what_is_unknown_or_the_same_begins_none(of: ProfileView, raw: dict[str, Any], basis: dict[str, str]) -> None:
     ago = timedelta(hours=1) if of.spec and of.spec.schedule.max_age else MINUTE
     result = found(of, report(status=measured(run="r7", basis=basis, ago=ago)), raw)
     assert (result.due, result.run) == (None, "r7")

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from subprocess import PIPE, STDOUT, Popen
-from tempfile import mkdtemp
-from threading import Thread
+from tempfile import gettempdirb, mkdtemp
+from threading import Thread, Timer
 from typing import IO
 
 from precision_operator.cli.options import Reach
@@ -21,22 +21,17 @@ from precision_operator.cluster import Cluster, ConnectionProblem
 from precision_operator.cluster.client import Answer
 
 _SERVE = """\
-trap : INT HUP TERM
-tty=/dev/tty
-(: <$tty) 2>/dev/null || tty=/dev/null
-kubectl config view --minify -o 'jsonpath={.contexts[0].context.namespace} {.clusters[0].cluster.server}' \
-  "$@" 2>/dev/null
-echo
-cat /var/run/secrets/kubernetes.io/serviceaccount/namespace 2>/dev/null
-echo
-kubectl proxy --append-server-path --unix-socket="$0/api" "$@" <$tty &
-exec >&- 2>&-
-read _
-kill $!
-wait
-rm -r "$0"
+trap : INT HUP QUIT TERM
+tty=/dev/tty; (: <$tty) 2>/dev/null || tty=/dev/null
+{ kubectl config view --minify -o 'jsonpath={.contexts[0].context.namespace} {.clusters[0].cluster.server}' \
+    "$@" 2>/dev/null
+  echo; cat /var/run/secrets/kubernetes.io/serviceaccount/namespace 2>/dev/null; echo
+  exec kubectl proxy --append-server-path --unix-socket="$0/api" "$@"; } <$tty &
+exec >/dev/null 2>&1
+end() { for child in $(pgrep -P $1 || cat /proc/$1/task/$1/children); do end $child; done; kill $1; }
+read _; end $!; wait; rm -r "$0"
 """
-"""Serves until its standard input ends, which happens however the plugin ends; kubectl may ask at the terminal."""
+"""Serves until its input ends, however the plugin ends. kubectl may ask at the terminal: it has no group of its own."""
 
 
 class KubectlCluster(Cluster):
@@ -92,22 +87,27 @@ def through_kubectl(reach: Reach, deadline_seconds: float) -> Iterator[Cluster]:
     flags = {"context": reach.context, "kubeconfig": reach.kubeconfig, "as": reach.as_user, "token": reach.token}
     flags["request-timeout"] = f"{deadline_seconds:g}s"
     options = [f"--{name}={value}" for name, value in flags.items() if value is not None]
-    folder = mkdtemp(prefix="precision-")  # nobody else can enter it
+    folder = mkdtemp(prefix="precision-", dir="/tmp" if len(gettempdirb()) > 80 else None)  # nobody else can enter it
     serving = Popen(["sh", "-c", _SERVE, folder, *options], stdin=PIPE, stdout=PIPE, stderr=STDOUT)
     lifeline, out, said = serving.stdin, serving.stdout, list[bytes]()
     assert lifeline is not None
     assert out is not None
     relay = Thread(target=_relay, args=(out,), daemon=True)
+    limit = Timer(deadline_seconds, lifeline.close)
     try:
+        limit.start()
         of_context, of_pod = (out.readline().decode().strip("\n") for _ in range(2))
         namespace, _, server = of_context.partition(" ")
         while not (line := out.readline()).startswith(b"Starting to serve"):
             if not line:
-                raise ConnectionProblem(b"".join(said).decode(errors="replace").strip().removeprefix("error: "))
+                words = b"".join(said).decode(errors="replace").strip().removeprefix("error: ")
+                raise ConnectionProblem(words or f"no kubectl proxy in {deadline_seconds:g} s. Try kubectl version.")
             said.append(line)
+        limit.cancel()
         relay.start()
         yield KubectlCluster(f"{folder}/api", namespace or of_pod or "default", server, deadline_seconds)
     finally:
+        limit.cancel()
         lifeline.close()
         serving.wait()
         if relay.is_alive():

@@ -56,7 +56,9 @@ def seconds_of(text: str, option: str = "--request-timeout") -> float:
     try:
         seconds = float(text) if text[-1:].isdigit() else duration(text).total_seconds()
     except (ValueError, KeyError, IndexError):
-        seconds = 0.0
+        seconds = -1.0
+    if seconds == 0 and option == "--request-timeout":
+        return 86_400.0  # to kubectl, 0 is no limit
     if not 0 < seconds <= 86_400:
         fail(f"{option}: {text!r} is no duration; write for example 30s or 2m")
     return seconds
