@@ -48,7 +48,6 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--port", type=int, default=8080, help="Port of /healthz, /readyz and /metrics: %(default)s.")
     add("--probe-port", type=int, default=0, help="Port of /healthz and /readyz alone; 0, the default: any.")
     add("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
-    add("--stop-config-map", default="", help="In our namespace: its `agents` stops all. Default: none is read.")
     add("--deployment", default="", help="Our own: once it is deleted, no request follows. Default: none is watched.")
     _add_election(parser)
     options = parser.parse_args(argv)

@@ -37,7 +37,7 @@ async def _facts(options: argparse.Namespace) -> Facts:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0, 1 where something is wrong, 2 where there is no cluster."""
+    """Exit code: 0, 1 where something is wrong or no operator or leader is seen, 2 where there is no cluster."""
     parser = argparse.ArgumentParser("python -m precision_operator.doctor", description=__doc__)
     parser.add_argument("--deployment", required=True, help="The operator's, in our namespace.")
     parser.add_argument("--no-exporter", dest="exporter", action="store_false", help="There is none.")
@@ -45,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         while True:
             made = checked(asyncio.run(_facts(options)))
-            wrong = {row["check"] for row in made["checks"] if row["fix"]}
+            needed = [row for row in made["checks"] if row["check"] in ("operator", "leader") and row["state"] != "ok"]
+            wrong = {row["check"] for row in (*needed, *made["checks"]) if row["fix"] or row in needed}
             if "leader" not in wrong or time.monotonic() >= end:
                 break
             time.sleep(1.0)

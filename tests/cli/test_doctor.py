@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import AsyncMock, patch
 
 import pytest
 
@@ -14,23 +15,23 @@ from precision_operator.cli.options import Reach
 from precision_operator.cluster import paths
 from precision_operator.core import rbac
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.status.doctor import CHECKS, checked
+from precision_operator.core.status.doctor import CHECKS, INSTANCE, checked
+from precision_operator.doctor import main
 from precision_operator.shell.observing.installation import looked_at
 from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
-from tests.cli.test_gathering import deployment, installed
+from tests.cli.test_gathering import ROLE, deployment, installed
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object
 
-HOME, NAME = "precision-system", "precision-profiler-"
-OPENAPI = f"/openapi/v3/apis/{API_VERSION}"
+HOME, NAME, BAD = "precision-system", "precision-profiler-", "registry.example.com/x"
+OPENAPI, REVIEWS = f"/openapi/v3/apis/{API_VERSION}", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 PROGRAM, PODS = f"{paths.deployments(HOME)}/{NAME}", paths.pods(HOME)
-LEASE = paths.item(paths.leases(HOME), f"{NAME}operator")
+LEASE, SECRET = paths.item(paths.leases(HOME), f"{NAME}operator"), paths.collection("v1", "secrets", "ml") + "/login"
+ACCOUNTS, STOP = paths.collection("v1", "serviceaccounts", HOME), paths.item(paths.config_maps(HOME), f"{NAME}stop")
 ACCOUNT = paths.collection("v1", "serviceaccounts", "ml") + "/precision-profiler-agent"
 CLASS = paths.collection("scheduling.k8s.io/v1", "priorityclasses") + f"/{DEFAULT_PRIORITY_CLASS}"
-SECRET = paths.collection("v1", "secrets", "ml") + "/login"
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
-READY = {"type": "Ready", "status": "True"}
+TAINT, READY = {"taints": [{"key": "sku", "value": "gpu", "effect": "NoSchedule"}]}, {"type": "Ready", "status": "True"}
 ARGS = ("--agent-image=r.test/agent:1", "--allowed-images=r.test/", f"--lease-name={NAME}operator")
 
 
@@ -42,14 +43,14 @@ def review(component: rbac.Component) -> str:
 def sound(api: Api) -> Api:
     """An installation in which all is well, with a free node."""
     for component in rbac.COMPONENTS:
-        labels = {"app.kubernetes.io/name": "precision-profiler", "app.kubernetes.io/component": component}
+        labels = ROLE | {"app.kubernetes.io/component": component, INSTANCE: "pp"}
         program = deployment(*ARGS, f"--stop-config-map={NAME}stop", name=NAME + component)
         program["metadata"]["labels"] = labels
         program["spec"]["template"]["spec"] |= {"serviceAccountName": component}
         container = program["spec"]["template"]["spec"]["containers"][0]
         container |= {"image": "r.test/operator:1", "ports": [{"name": "metrics", "containerPort": 9464}]}
         meta = {"name": f"{component}-0", "namespace": HOME, "labels": labels}
-        api.objects[f"{PROGRAM}{component}"] = program
+        api.objects |= {f"{PROGRAM}{component}": program, f"{ACCOUNTS}/{component}": {}}
         api.hold(PODS, {"metadata": meta, "spec": {"containers": [container]}, "status": {"conditions": [READY]}})
         rows = json.dumps([row for rules in rbac.table()[component].values() for row in rules])
         rows = rows.replace(rbac.OWN_DEPLOYMENT, NAME + component).replace(rbac.OWN_STOP, f"{NAME}stop")
@@ -104,10 +105,6 @@ def look_alike(api: Api) -> None:
     api.hold(paths.deployments(HOME), api.objects[f"{PROGRAM}operator"])
 
 
-def tainted(api: Api) -> None:
-    api.collections[paths.NODES][0]["spec"] = {"taints": [{"key": "sku", "value": "gpu", "effect": "NoSchedule"}]}
-
-
 def granted(api: Api) -> list[dict[str, Any]]:
     rules: list[dict[str, Any]] = api.objects[review("operator")]["status"]["resourceRules"]
     return rules
@@ -125,11 +122,6 @@ def unpulled(api: Api, component: int) -> None:
     api.collections[PODS][component]["status"] = {"containerStatuses": [waiting]}
 
 
-def no_example(api: Api) -> None:
-    container(api, image="registry.example.com/x")
-    unpulled(api, 0)
-
-
 OF_OPERATOR = tuple(name for name in CHECKS if name not in ("definitions", "operator"))
 BROKEN: dict[str, tuple[Callable[[Api], Any], str, str, tuple[str, ...]]] = {
     "no definitions": (no_definitions, "definitions", "does not serve", ("GPU nodes",)),
@@ -142,12 +134,17 @@ BROKEN: dict[str, tuple[Callable[[Api], Any], str, str, tuple[str, ...]]] = {
     "a Lease that the release before left": (lambda api: reinstalled(api, 9), "", "", ("leader",)),
     "a Lease that no pod takes": (lambda api: reinstalled(api, 1300), "leader", "renewed 9", ()),
     "a right less": (lambda api: granted(api).pop(0), "rights", "the operator may not get/list/watch nodes", ()),
-    "an example": (lambda api: container(api, image="registry.example.com/x"), "image names", "as registry.ex", ()),
-    "an example that none pulls": (no_example, "image names", "as registry.ex", ("pods", "leader")),
+    "no pod": (lambda api: api.collections[PODS].pop(0), "pods", "operator: 0 of 1 ready", ("leader",)),
+    "a pod too few": (lambda api: api.objects[f"{PROGRAM}operator"]["spec"].update(replicas=2), "pods", "1 of 2", ()),
+    "another's": (lambda api: api.collections[PODS][0]["metadata"].update(labels=ROLE), "pods", "0 of 1", ("leader",)),
+    "no agent's account": (lambda api: api.objects.pop(ACCOUNT), "pull Secrets", "no ServiceAccount ml/prec", ()),
+    "no account": (lambda api: api.objects.pop(f"{ACCOUNTS}/exporter"), "pull Secrets", "no ServiceAccount prec", ()),
+    "an example": (lambda api: container(api, image=BAD), "image names", "as registry.ex", ()),
+    "ex": (lambda it: (container(it, image=BAD), unpulled(it, 0)), "image names", "as registry.ex", ("pods", "leader")),
     "no image": (lambda api: unpulled(api, 0), "pods", "operator-0: ImagePullBackOff 401", ("leader",)),
     "no image of the exporter": (lambda api: unpulled(api, 1), "pods", "exporter-0: ImagePullBackOff", ("exporter",)),
     "no login": (lambda api: api.objects.pop(SECRET), "pull Secrets", "no ml/login", ()),
-    "a taint": (tainted, "GPU nodes", "1 UntoleratedTaint. a: ", ()),
+    "taint": (lambda it: it.collections[paths.NODES][0].update(spec=TAINT), "GPU nodes", "1 UntoleratedTaint. a: ", ()),
     "no GPU": (lambda api: api.collections[paths.NODES].clear(), "", "", ("GPU nodes",)),
     "no PriorityClass": (lambda api: api.objects.pop(CLASS), "GPU nodes", "PriorityClassMissing: ", ()),
     "a silent exporter": (lambda api: api.texts.clear(), "exporter", "exporter-0: ", ()),
@@ -167,6 +164,7 @@ def test_what_is_broken_is_wrong_what_needs_it_is_not_checked_and_the_rest_is_ok
     for row in told["checks"]:
         assert message in row["message"] or row["check"] != wrong
         assert bool(row["fix"]) == (row["state"] == "wrong")
+        assert "helm" not in row["fix"] or wrong == "operator" or "--install pp CHART -n precision-s" in row["fix"]
         assert told["next"] == row["fix"] or row["state"] != "wrong"
 
 
@@ -190,6 +188,10 @@ def test_who_has_profiles_is_shown_them_and_another_place_has_no_operator(sound:
     assert "wrong        operator" in sound.run("doctor", "-n", "ml").stdout
     sound.profiles(profile_object(status={}))
     assert states(sound)[1]["next"] == "kubectl precision -n ml status"
+    sound.objects[STOP] = {"data": {"agents": "End"}}
+    assert "1 StoppedByAdmin; free: none" in sound.run("doctor").stdout
+    with patch.multiple("precision_operator.doctor", PATIENCE_SECONDS=0, _facts=AsyncMock(return_value={})):
+        assert main(["--deployment=x"]) == 1
 
 
 async def test_the_operator_that_asks_itself_reads_its_own_deployment_and_rights(sound: Api) -> None:

@@ -136,9 +136,11 @@ async def test_the_operators_settings_are_of_the_deployment_that_may_be_seen() -
     assert "matches none of the allowed prefixes (elsewhere/)" in found.message
     own = deployment("--agent-image=evil", "--stop=End", "--stop-message=call us")
     own["metadata"]["namespace"] = "ml"
+    switch = (paths.config_maps("precision-system"), {"metadata": {"name": "s"}, "data": {"agents": "Hold"}})
     for verb, part in (("GET", "deployments"), ("LIST", "clusterrolebindings")):
-        there = cluster((paths.collection("apps/v1", "deployments", "ml"), own), *operated())
-        assert (await look(there)).observed.settings.agent_image == IMAGE.partition("=")[2]
+        there = cluster((paths.deployments("ml"), own), switch, *operated("--stop-config-map=s"))
+        seen = await look(there)
+        assert (f"--agent-image={seen.observed.settings.agent_image}", seen.observed.stop.mode) == (IMAGE, "Hold")
         there.fail(verb, part, FORBIDDEN)
         seen = await look(there)
         assert (seen.observed.settings.agent_image, seen.observed.stop) == (UNKNOWN_IMAGE, None)

@@ -7,7 +7,9 @@ from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.cli.connection_options import or_if_forbidden
 from precision_operator.cluster import Cluster, get_or_none, paths
 from precision_operator.core.observe.observed import ProfileView, Raw, Settings
+from precision_operator.core.observe.stop import strictest
 from precision_operator.shell.settings import BINDINGS, OURS, Configured, configured_in, operator_of
+from precision_operator.shell.switch import stop_said
 
 UNKNOWN_IMAGE = "the-operators-own"
 UNKNOWN_SETTINGS = (
@@ -29,9 +31,13 @@ async def configured(cluster: Cluster, namespace: str, notes: list[str]) -> Oper
     problems: list[str] = []
     for deployment in await _deployments(cluster):
         try:
-            operators.append(configured_in(deployment))
+            seen = configured_in(deployment)
         except Exception as error:
             problems.append(f"since its Deployment is of another version than this plugin: {error}")
+            continue
+        switch = stop_said(cluster, deployment["metadata"]["namespace"], seen.stop_config_map)
+        stop = strictest(seen.settings.stop, await or_if_forbidden(switch, None))
+        operators.append(replace(seen, settings=replace(seen.settings, stop=stop)))
     if not operators:
         notes.append(f"{UNKNOWN_SETTINGS}, {(problems or ['since its Deployment is not to be seen'])[0]}")
         return None

@@ -26,10 +26,11 @@ BINDINGS = paths.collection("rbac.authorization.k8s.io/v1", "clusterrolebindings
 
 @dataclass(frozen=True)
 class Configured:
-    """How an operator is configured: its settings, and the namespaces whose profiles it serves."""
+    """How an operator is configured: its settings, the namespaces whose profiles it serves, and who may stop it."""
 
     settings: Settings
     namespaces: tuple[str, ...]
+    stop_config_map: str
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +50,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add("--plans-across-namespaces", dest="plans_across", type=parts, metavar="A,B", help=across)
     add("--stop", default="Run", help="Run, Hold (no agent starts) or End (running agents are ended too): %(default)s.")
     add("--stop-message", default="", metavar="TEXT", help="Why: shown in the status of every profile.")
+    add("--stop-config-map", default="", help="In our namespace: its `agents` stops all. Default: none is read.")
     taints = "Keys of taints of nodes that are not in service yet; KEY/ means all keys below it."
     add("--startup-taints", type=parts, metavar="K,K", help=taints)
     claims = "Ask for GPUs by resource claim (DRA) on nodes that offer them so: %(default)s."
@@ -69,7 +71,7 @@ def configured_by(options: argparse.Namespace) -> Configured:
     told = {field.name: value for field in fields(Settings) if (value := vars(options).get(field.name)) is not None}
     told["stop"] = stop_of(options.stop, options.stop_message, "the chart's value agent.stop")
     settings = Settings(**told, started=format_time(datetime.now(UTC)))
-    return Configured(settings, options.watch_namespaces)
+    return Configured(settings, options.watch_namespaces, options.stop_config_map)
 
 
 def operator_of(binding: Raw) -> tuple[str, str] | None:

@@ -13,13 +13,19 @@ LOOK_SECONDS = 3.0
 """An admin's word is heard within this time."""
 
 
+async def stop_said(cluster: Cluster, namespace: str, name: str) -> Stop | None:
+    """What the ConfigMap says; None without a `name`. Raises ApiError."""
+    raw = await get_or_none(cluster, paths.item(paths.config_maps(namespace), name)) if name else None
+    data = None if raw is None else {str(key): str(text) for key, text in (raw.get("data") or {}).items()}
+    return stop_in(data, f"ConfigMap {namespace}/{name}")
+
+
 class Switch:
     """What the ConfigMap says now. As long as it can't be read, what it said last; before that, nothing may start."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str, wake: Callable[[], None]) -> None:
         """Without a `name` there is no switch. `wake` is called when it says something else."""
-        self._cluster = cluster
-        self._path = paths.item(paths.config_maps(namespace), name)
+        self._place = (cluster, namespace, name)
         self._origin = f"ConfigMap {namespace}/{name}"
         self._wake = wake
         self._problem = ""
@@ -36,13 +42,12 @@ class Switch:
     async def look(self) -> None:
         """Read it once."""
         try:
-            raw = await get_or_none(self._cluster, self._path)
+            stop = await stop_said(*self._place)
         except ApiError as error:
             self._failed(error)
             return
         self._problem, self._known = "", True
-        data = None if raw is None else {str(key): str(text) for key, text in (raw.get("data") or {}).items()}
-        self._say(stop_in(data, self._origin))
+        self._say(stop)
 
     def _failed(self, error: ApiError) -> None:
         if str(error) != self._problem:

@@ -28,9 +28,7 @@ from precision_operator.core.status.decisions import DECISIONS, WOULD_START, row
 ANYWHERE = "kube-public"
 """A namespace where no right of ours is bound: what may be done there may be done everywhere."""
 _named = partial(first_of, most=5)
-"""The names of one line."""
-INSTALL = "helm upgrade --install precision-profiler oci://REGISTRY/precision-profiler"
-NEW = f"{INSTALL} -n precision-system --create-namespace --reuse-values"
+INSTANCE = "app.kubernetes.io/instance"
 
 
 class Unseen(str):
@@ -60,15 +58,17 @@ class Release:
         """Of its pods."""
         return [str(row.get("image")) for row in self.pod["containers"]]
 
-    @property
-    def again(self) -> str:
-        """The command that installs it as it should be."""
-        return f"{INSTALL} -n {self.key[0]} --reuse-values"
-
     def option(self, name: str) -> str:
         """The value of an option on its command line; empty where it is not there."""
         words = (str(arg).partition("=") for row in entries(self.pod, "containers") for arg in row.get("args") or ())
         return next((value for option, _, value in words if option == name), "")
+
+
+def again(deployment: Raw) -> str:
+    """The command that installs the operator of this Deployment as it should be; a new one of an empty one."""
+    meta = section(deployment, "metadata")
+    name, home = section(meta, "labels").get(INSTANCE, "precision-profiler"), meta.get("namespace", "precision-system")
+    return f"helm upgrade --install {name} CHART -n {home} --create-namespace --reset-then-reuse-values"
 
 
 UNSEEN = Unseen("an operator that is seen")
@@ -91,24 +91,24 @@ def _fields(schema: Mapping[str, Any], path: str) -> Iterator[str]:
         yield from _fields(inner, path)
 
 
-def _definitions(definitions: Raw) -> Result:
+def _definitions(definitions: Raw, install: str) -> Result:
     if not definitions:
-        return f"the API server does not serve {API_VERSION}", NEW
+        return f"the API server does not serve {API_VERSION}", install
     roots = {kind.kind: definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
     wanted = {path for kind, root in roots.items() for path in _fields(root, kind)}
     schemas = section(section(definitions, "components"), "schemas").values()
     kinds = ((row["kind"], root) for root in schemas for row in entries(root, "x-kubernetes-group-version-kind"))
     there = {path for kind, root in kinds if kind in roots for path in _fields(root, kind)}
     if older := sorted(wanted - there):
-        return f"they are older than this program: they lack {_named(older)}", NEW
+        return f"they are older than this program: they lack {_named(older)}", install
     if newer := sorted(there - wanted):
         return f"they are newer than this program, which does not know {_named(newer)}", "kubectl precision --version"
     return f"{', '.join(roots)} of {API_VERSION}, as this program knows them", ""
 
 
-def _operator(operator: Release | str) -> Result:
+def _operator(operator: Release | str, install: str) -> Result:
     if isinstance(operator, str):
-        return operator, NEW
+        return operator, install
     version = section(operator.deployment["metadata"], "labels").get("app.kubernetes.io/version", "unknown")
     return f"{'/'.join(operator.key)}, version {version}, serves {', '.join(operator.namespaces)}", ""
 
@@ -155,7 +155,7 @@ def _rights(release: Release, rules: Mapping[tuple[str, str], Raw]) -> Result:
     if incomplete:
         return Unseen(f"an authorizer that lists its rules; by RBAC {_named(lacking)}")
     who = " and ".join(dict.fromkeys(component for component, _ in rules))
-    return _named(lacking) or f"{who}: all of the chart's rbac.yaml", release.again if lacking else ""
+    return _named(lacking) or f"{who}: all of the chart's rbac.yaml", again(release.deployment) if lacking else ""
 
 
 def _examples(images: Sequence[str]) -> list[str]:
@@ -165,18 +165,20 @@ def _examples(images: Sequence[str]) -> list[str]:
 def _image_names(release: Release) -> Result:
     images = [*release.images, release.settings.agent_image]
     if bad := _examples(images):
-        fix = f"{release.again} --set operator.image.repository=IMAGE,agent.image.repository=IMAGE"
+        fix = f"{again(release.deployment)} --set operator.image.repository=IMAGE,agent.image.repository=IMAGE"
         return f"nothing can be pulled as {' and '.join(bad)}", fix
     return ", ".join(images), ""
 
 
-def _pods(release: Release, pods: Sequence[Raw]) -> Result:
+def _pods(release: Release, pods: Sequence[Raw], programs: Mapping[str, Raw]) -> Result:
     problems = [f"{pod['metadata']['name']}: {why}" for pod in pods if (why := _not_ready(pod))]
+    ready = Counter(component_of(pod) for pod in pods if not _not_ready(pod))
+    wanted = {component: max(section(raw, "spec").get("replicas", 1), 1) for component, raw in programs.items()}
+    problems += [f"{name}: {ready[name]} of {most} ready" for name, most in wanted.items() if ready[name] < most]
     if problems and _examples(release.images):
         return Unseen("image names that can be pulled")
-    ready = ", ".join(f"{component} {count} ready" for component, count in Counter(map(component_of, pods)).items())
-    fix = f"kubectl -n {release.key[0]} describe pods -l app.kubernetes.io/name=precision-profiler"
-    return (_named(problems) or "there is none", fix) if problems or not pods else (ready, "")
+    fix = f"kubectl -n {release.key[0]} describe replicasets,pods -l app.kubernetes.io/name=precision-profiler"
+    return _named(problems) or ", ".join(f"{name} {n} ready" for name, n in ready.items()), fix if problems else ""
 
 
 def component_of(raw: Raw) -> str:
@@ -201,8 +203,9 @@ def _is_ready(component: str, pods: Sequence[Raw]) -> bool:
 def _secrets(release: Release, secrets: Mapping[str, bool]) -> Result:
     if absent := [name for name, there in secrets.items() if not there]:
         fix = "kubectl -n {} create secret docker-registry {} --docker-server=REGISTRY".format(*absent[0].split("/"))
-        return f"there is no {_named(absent)}", fix
-    return _named([*secrets]) or "none is named", ""
+        is_account = absent[0].startswith("ServiceAccount ")
+        return f"there is no {_named(absent)}", again(release.deployment) if is_account else fix
+    return _named([name for name in secrets if not name.startswith("ServiceAccount ")]) or "none is named", ""
 
 
 def _nodes(world: World) -> Result:
@@ -228,12 +231,12 @@ def _free(world: World) -> list[str]:
 
 
 def _exporter(release: Release, pods: Sequence[Raw], scrapes: Mapping[str, Raw | str]) -> Result:
-    if scrapes and not _is_ready("exporter", pods):
+    if not _is_ready("exporter", pods):
         return Unseen("a pod of the exporter that is ready")
     silent = [f"{pod}: {answer}" for pod, answer in scrapes.items() if isinstance(answer, str)]
-    if silent or not scrapes:
+    if silent:
         fix = f"kubectl -n {release.key[0]} logs -l app.kubernetes.io/component=exporter --tail=50"
-        return f"no answer: {_named(silent) or 'it has no pod'}", fix
+        return f"no answer: {_named(silent)}", fix
     at, by = max((str(row.get("at") or ""), str(row.get("by"))) for row in scrapes.values() if not isinstance(row, str))
     return f"answers; last scraped at {at} by {by}" if at else "answers; nobody has scraped it yet", ""
 

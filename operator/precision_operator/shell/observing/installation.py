@@ -12,13 +12,15 @@ from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import get_or_none
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import Raw
+from precision_operator.core.observe.stop import strictest
 from precision_operator.core.observe.views import profile_view, with_operator_defaults
 from precision_operator.core.plan import plan
 from precision_operator.core.rbac import COMPONENTS
-from precision_operator.core.status.doctor import ANYWHERE, Facts, Release, Unseen, World, component_of
+from precision_operator.core.status.doctor import ANYWHERE, INSTANCE, Facts, Release, Unseen, World, again, component_of
 from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache
 from precision_operator.shell.observing.gather import Gatherer, list_into
 from precision_operator.shell.settings import BINDINGS, OURS, configured_in, operator_of
+from precision_operator.shell.switch import stop_said
 
 T = TypeVar("T")
 Programs = Mapping[str, Raw]
@@ -44,18 +46,22 @@ async def looked_at(
     """
     programs = await _or(_programs(cluster, place, own, exports), {})
     operator = programs if isinstance(programs, Unseen) else _release(programs)
-    facts: dict[str, Any] = {"now": cluster.server_time.now(), "operator": operator}
+    there = {} if isinstance(programs, Unseen) else programs.get("operator", {})
+    facts: dict[str, Any] = {"now": cluster.server_time.now(), "operator": operator, "install": again(there)}
     facts["definitions"] = await _or(cluster.get(f"/openapi/v3/apis/{API_VERSION}"), {})
     if isinstance(programs, Unseen) or not isinstance(operator, Release):
         return facts
     home, lease = operator.key[0], operator.option("--lease-name")
-    pods = await _or(cluster.list_views(paths.pods(home), _of_program, OURS), [])
+    labels = operator.deployment["metadata"].get("labels") or {}
+    ours = f"{OURS},{INSTANCE}={labels[INSTANCE]}" if INSTANCE in labels else OURS
+    pods = await _or(cluster.list_views(paths.pods(home), _of_program, ours), [])
     return facts | {
         "release": operator,
+        "programs": programs,
         "lease": await _or(cluster.get(paths.item(paths.leases(home), lease)), {}),
         "rules": await _or(_rules(cluster, operator, programs, bool(own)), {}),
         "pods": pods,
-        "secrets": await _or(_secrets(cluster, operator), {}),
+        "secrets": await _or(_secrets(cluster, operator, programs), {}),
         "world": await _or(_world(cluster, operator), Unseen("the definitions")),
         "scrapes": pods if isinstance(pods, Unseen) else await _or(_scrapes(scrape, programs, pods), {}),
     }
@@ -93,7 +99,7 @@ async def _programs(cluster: Cluster, namespace: str | None, own: str, exporter:
 
 def _release(programs: Programs) -> Release | str:
     if "operator" not in programs:
-        return "there is no Deployment of the operator"
+        return "there is no Deployment of the operator that a ClusterRoleBinding of the chart names"
     try:
         configured = configured_in(programs["operator"])
     except ValueError as error:
@@ -112,11 +118,14 @@ async def _rules(cluster: Cluster, operator: Release, programs: Programs, own: b
     return rules
 
 
-async def _secrets(cluster: Cluster, operator: Release) -> Mapping[str, bool]:
-    naming, there = [(operator.key[0], operator.pod)], dict[str, bool]()
-    for place in operator.namespaces:
-        path = paths.item(paths.collection("v1", "serviceaccounts", place), operator.settings.agent_service_account)
-        naming.append((place, await get_or_none(cluster, path) or {}))
+async def _secrets(cluster: Cluster, operator: Release, programs: Programs) -> Mapping[str, bool]:
+    home, there, naming = operator.key[0], dict[str, bool](), [(operator.key[0], operator.pod)]
+    accounts = [(place, operator.settings.agent_service_account) for place in operator.namespaces]
+    pods = [raw["spec"]["template"]["spec"] for raw in programs.values() if raw]
+    for place, name in [*accounts, *((home, pod.get("serviceAccountName", "default")) for pod in pods)]:
+        account = await get_or_none(cluster, paths.item(paths.collection("v1", "serviceaccounts", place), name))
+        there[f"ServiceAccount {place}/{name}"] = account is not None
+        naming.append((place, account or {}))
     for place, raw in naming:
         for row in raw.get("imagePullSecrets") or ():
             path = paths.item(paths.collection("v1", "secrets", place), row["name"])
@@ -126,7 +135,9 @@ async def _secrets(cluster: Cluster, operator: Release) -> Mapping[str, bool]:
 
 async def _world(cluster: Cluster, operator: Release) -> World:
     """The world with a first profile in it, its nodes looked at as the plan asks."""
-    settings, cache, clock = operator.settings, Cache(operator.settings.allowed_images), cluster.server_time.now
+    stop = await stop_said(cluster, operator.key[0], operator.option("--stop-config-map"))
+    settings = replace(operator.settings, stop=strictest(operator.settings.stop, stop))
+    cache, clock = Cache(settings.allowed_images), cluster.server_time.now
     for kind in (kind for kind in KINDS if kind != "slices" or settings.resource_claims):
         for place in (None,) if kind in OF_CLUSTER else operator.namespaces:
             try:
