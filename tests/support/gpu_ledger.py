@@ -74,7 +74,7 @@ class GpuLedger(Watches):
     def _uuids(self) -> dict[tuple[str, str], str]:
         """UUIDs of the GPUs by pool and device, as the newest slices tell them."""
         found: dict[tuple[str, str], str] = {}
-        slices = self._list(f"{RESOURCE}/resourceslices")["items"]
+        slices = self._api.ask("GET", f"{RESOURCE}/resourceslices")["items"]
         for item in sorted(slices, key=lambda raw: raw["spec"]["pool"]["generation"]):
             if item["spec"]["driver"] != GPU_DRIVER:
                 continue
