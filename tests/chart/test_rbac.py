@@ -40,7 +40,7 @@ def pinned(component: str, scope: str) -> set[Right]:
     return {(group, resource, verb) for (resource, _, group), verbs in rows for verb in verbs}
 
 
-@pytest.mark.parametrize(("component", "scope"), map(str.split, PINNED))
+@pytest.mark.parametrize(("component", "scope"), [row.split() for row in PINNED])
 def test_the_table_grants_what_is_pinned_here(component: rbac.Component, scope: rbac.Scope) -> None:
     assert rights(rbac.rules(component, scope)) == pinned(component, scope)
 
