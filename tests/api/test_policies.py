@@ -368,8 +368,8 @@ def test_a_tenant_runs_no_command_in_an_agent_and_whoever_writes_reports_may(
 @pytest.mark.parametrize("part", MORE)
 def test_an_agent_gets_nothing_more_but_by_whoever_writes_reports(part: str, agent: Agent, cluster: Lab) -> None:
     here = ("-n", agent.namespace)
-    one: tuple[str, ...] = ("pod", agent.pod, *here, f"--subresource={part}", "--dry-run=server")
-    patch = ("patch", *one, "--type=strategic", f"-p={json.dumps({'spec': MORE[part]})}")
+    pod = ("pod", agent.pod, *here, f"--subresource={part}", "--dry-run=server")
+    patch = ("patch", *pod, "--type=strategic", f"-p={json.dumps({'spec': MORE[part]})}")
     assert words(cluster, *patch, f"--as={ADMIN}") == ""
     cluster.kubectl("create", "role", part, "--verb=get,patch", f"--resource=pods/{part}", *here)
     cluster.kubectl("create", "rolebinding", part, f"--role={part}", f"--user={TENANT}", *here)

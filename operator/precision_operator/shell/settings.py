@@ -68,9 +68,9 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 def configured_by(options: argparse.Namespace) -> Configured:
     """What a command line with those options says."""
-    told = {field.name: value for field in fields(Settings) if (value := vars(options).get(field.name)) is not None}
-    told["stop"] = stop_of(options.stop, options.stop_message, "the chart's value agent.stop")
-    settings = Settings(**told, started=format_time(datetime.now(UTC)))
+    values = {field.name: value for field in fields(Settings) if (value := vars(options).get(field.name)) is not None}
+    values["stop"] = stop_of(options.stop, options.stop_message, "the chart's value agent.stop")
+    settings = Settings(**values, started=format_time(datetime.now(UTC)))
     return Configured(settings, options.watch_namespaces, options.stop_config_map)
 
 

@@ -169,7 +169,7 @@ class _Beside(Generic[T]):
                 began = clock()
                 value = await read(*filter(None, key))
                 self._rests[key[0]] = clock() + min(3 * (clock() - began), 1.0) * bool(self._patience)
-        except Exception as error:  # whatever a tenant wrote: who needs it is told, and it is read again
+        except Exception as error:  # whatever a tenant wrote: its profile shows the error, and it is read again
             value = error if isinstance(error, ApiError) else ApiError(0, "", fault_text(error))
         finally:
             if self._reads.get(key) is asyncio.current_task():

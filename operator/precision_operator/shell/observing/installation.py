@@ -91,9 +91,9 @@ async def _programs(cluster: Cluster, namespace: str | None, own: str, exporter:
         return {"operator": there} | ({"exporter": {}} if exporter else {})
     for place, name in await cluster.list_views(BINDINGS, operator_of, OURS):
         wanted = {c: f"{name.removesuffix('operator')}{c}" for c in COMPONENTS if namespace in (None, place)}
-        found = {c: await get_or_none(cluster, paths.item(paths.deployments(place), n)) for c, n in wanted.items()}
-        if found.get("operator"):
-            return {component: raw for component, raw in found.items() if raw}
+        raws = {c: await get_or_none(cluster, paths.item(paths.deployments(place), n)) for c, n in wanted.items()}
+        if raws.get("operator"):
+            return {component: raw for component, raw in raws.items() if raw}
     return {}
 
 
