@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.security.controls import recorder
-from tests.security.controls.control import ROOT, RULE, Control, control, replaced
+from tests.security.controls.control import ROOT, RULE, Change, Control
 from tests.security.controls.table import CONTROLS
 from tests.security.controls.trial import ControlError, caught, copied, passed, without_protection
 
@@ -81,7 +81,7 @@ def test_a_control_is_shown_by_an_assertion_of_its_own_test_alone(
 ) -> None:
     old, new, name, problem = toy
     a_tree(tmp_path, TOY)
-    made = control("c", "w", replaced("limits.py", old, new), f"test_toy.py::{name}", needs="cluster")
+    made = Control("c", "w", (Change("limits.py", old, new),), (f"test_toy.py::{name}",), needs="cluster")
     if problem:
         with pytest.raises(ControlError) as raised:
             tried(made, tmp_path)

@@ -1,10 +1,13 @@
 """What a control is: the claim, the protection that is taken out, and the tests that must fail then."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+
 ROOT = Path(__file__).parents[3]
+STRICT = ConfigDict(extra="forbid")
 
 Needs = Literal["nothing", "cluster", "node"]
 """What the tests run on: nothing but Python and Helm, the lab's control plane, the lab's real nodes."""
@@ -15,13 +18,13 @@ RULE = "no claim"
 """In place of a claim, of a rule that the fast tests hold and docs/security.md does not claim."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class Change:
-    """In the file at `path`, `old`, which stands there once, becomes `new`."""
+    """In the file at `path`, `old`, which stands there once, becomes `new`; without `new` it is left out."""
 
     path: str
     old: str
-    new: str
+    new: str = ""
 
     def applied(self, tree: Path) -> str:
         """The file's text after the change. Raises ValueError unless `old` stands in it exactly once."""
@@ -31,7 +34,7 @@ class Change:
         return text.replace(self.old, self.new)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class Control:
     """One protection that is taken out."""
 
@@ -45,22 +48,3 @@ class Control:
     needs: Needs = "nothing"
     raised: str = ""
     """An exception that the protection keeps from its callers: without it a test may also end by this one."""
-
-
-def control(
-    claim: str, without: str, change: Change | tuple[Change, ...], *tests: str, needs: Needs = "nothing"
-) -> Control:
-    return Control(claim, without, change if isinstance(change, tuple) else (change,), tests, needs)
-
-
-def controls(claim: str, *rows: tuple[str, ...], raised: str = "") -> tuple[Control, ...]:
-    """Rows of one claim: the file, what is missing then, its text, what it becomes, and the tests."""
-    return tuple(
-        Control(claim, without, (Change(path, old, new),), tuple(tests), raised=raised)
-        for path, without, old, new, *tests in rows
-    )
-
-
-def replaced(path: str, old: str, new: str = "") -> Change:
-    """A change; without `new` the text is left out."""
-    return Change(path, old, new)
