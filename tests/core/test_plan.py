@@ -12,7 +12,7 @@ from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
 from precision_operator.core.plan import Plan, plan
-from precision_operator.core.reasons import POLL_SECONDS, REASONS, Said
+from precision_operator.core.reasons import REASONS, Said
 from tests.support.node_objects import node_object
 from tests.support.world import MINUTE, NOW, at_once, gone, job, measured, nodes, observed, pod, profile, report, tried
 
@@ -255,7 +255,7 @@ def test_what_no_watch_shows_is_looked_at_again_within_seconds() -> None:
     (busy,) = plan(observed([profile()], busy={"n1": "team/train-0"})).profiles
     (suspended,) = plan(observed([profile(suspend=True)])).profiles
     (refused,) = plan(observed([profile("broken", problem="spec.workload: Field required")])).profiles
-    assert [each.poll_seconds for each in (busy, suspended, refused)] == [POLL_SECONDS, None, POLL_SECONDS]
+    assert [each.poll_seconds for each in (busy, suspended, refused)] == [5.0, None, 5.0]
     assert {code for code, row in REASONS.items() if row.poll_seconds is not None} == {
         *("AgentStarting", "AgentUnreachable", "AgentUnschedulable", "BackingOff", "Busy", "CheckingIdle"),
         *("ImagePullFailing", "InsufficientCPU", "InsufficientCPUAndMemory", "InsufficientMemory", "PullingImage"),

@@ -23,7 +23,7 @@ def test_another_sentence_is_named_where_it_is_written(tmp_path: Path, capsys: p
     for folder in ("crds", "operator", "agent", "lab", "tests/support"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
-    reasons = next((tmp_path / "operator").rglob("reasons/nodes.py"))
+    reasons = next((tmp_path / "operator").rglob("reasons/reasons.json"))
     text = reasons.read_text()
     assert "the node is cordoned" in text
     reasons.write_text(text.replace("the node is cordoned", "the node is closed"))

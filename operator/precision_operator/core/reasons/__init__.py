@@ -1,11 +1,10 @@
 """Every reason that a user can meet: the table, what checks say (a reason and its facts), and how it is told."""
 
-from precision_operator.core.reasons.row import POLL_SECONDS, Kind, Reason, Rule
+from precision_operator.core.reasons.row import Kind, Reason, Rule
 from precision_operator.core.reasons.saying import Facts, Reasoned, Said, said
 from precision_operator.core.reasons.table import REASONS, begun, clause, reason_of, sentence
 
 __all__ = [
-    "POLL_SECONDS",
     "REASONS",
     "Facts",
     "Kind",

@@ -1,9 +1,10 @@
-"""What a reason is: one row of the tables beside this module."""
+"""What a reason is: one row of reasons.json."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import ConfigDict
 
 Kind = Literal[
     "unmatched",
@@ -25,13 +26,14 @@ partial: measured, but the full result is lost and the summary stands alone; slo
 alone: measured, and too few others are like it;
 profile: said of the profile as a whole."""
 
-POLL_SECONDS = 5.0
-"""How soon to look again when something waits for what no watch shows (a busy node, a missing ConfigMap)."""
+_STRICT = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
 class Rule:
     """How long to wait after the cluster's refusal, and whom it concerns."""
+
+    __pydantic_config__ = _STRICT
 
     first: timedelta
     longest: timedelta
@@ -44,21 +46,18 @@ class Rule:
     """Worth an event."""
 
 
-def refusal(first: int, longest: int, **traits: bool) -> Rule:
-    """The rule of a refusal, its times in seconds."""
-    return Rule(timedelta(seconds=first), timedelta(seconds=longest), **traits)
-
-
 @dataclass(frozen=True)
 class Reason:
     """One row: `template` and `next_step` are format strings over the same facts."""
+
+    __pydantic_config__ = _STRICT
 
     code: str
     kind: Kind
     template: str
     next_step: str
     poll_seconds: float | None = None
-    """How soon to look again at what has this reason, where no watch shows its end."""
+    """How soon to look again where no watch shows its end (a busy node, a missing ConfigMap)."""
     refusal: Rule | None = None
     """What follows from it where it is an answer of the cluster that creates nothing."""
     undecided: bool = False
@@ -84,12 +83,3 @@ class Reason:
     def notable(self) -> bool:
         """Whether nodes with it are worth an event: failed ones, refused ones, and those that we fail at."""
         return self.refusal.notable if self.refusal is not None else self.kind == "failed" or self.code == "PlanFailed"
-
-
-def of_kind(kind: Kind, polled: float | None = None) -> Callable[..., Reason]:
-    """Makes the rows of one kind, as a rule `polled`: of a code, its template and next step, and what else is so."""
-
-    def row(code: str, template: str, next_step: str, poll_seconds: float | None = polled, **traits: Any) -> Reason:
-        return Reason(code, kind, template, next_step, poll_seconds, **traits)
-
-    return row

@@ -5,12 +5,15 @@ to do next. Sentences take facts from labels, pods and logs, which others write:
 long one the middle is left out.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib.resources import files
+
+from pydantic import TypeAdapter
 
 from precision_api.facts.plain_text import one_line
-from precision_operator.core.reasons import creation, nodes, outcomes, profiles, runs, turns
 from precision_operator.core.reasons.row import Reason
 
 _FIELD = re.compile(r"[a-z]\w*\.\w")
@@ -19,9 +22,23 @@ _FACT_LENGTH = 300
 _FACT_START = 80
 """Errors name the object first and their cause last: the rest of the length is for the end."""
 
-_ROWS = (*nodes.ROWS, *turns.ROWS, *runs.ROWS, *creation.ROWS, *outcomes.ROWS, *profiles.ROWS)
 
-REASONS: Mapping[str, Reason] = {row.code: row for row in _ROWS}
+def read(text: str) -> Mapping[str, Reason]:
+    """The rows of a table by their codes: its `reasons` by kind and code, with its `phrases` where `<name>` stands.
+
+    Raises KeyError for a phrase that it lacks, and pydantic's ValidationError, with the place, for a row that is none.
+    """
+    phrases = json.loads(text)["phrases"]
+    table = json.loads(re.sub(r"<(\w+)>", lambda name: phrases[name[1]], text))
+    rows = {
+        code: {"code": code, "kind": kind, **row}
+        for kind, reasons in table["reasons"].items()
+        for code, row in reasons.items()
+    }
+    return TypeAdapter(dict[str, Reason]).validate_python(rows)
+
+
+REASONS = read(files(__package__).joinpath("reasons.json").read_text(encoding="utf-8"))
 _UNKNOWN = Reason("", "failed", "", "")
 
 
