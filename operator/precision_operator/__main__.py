@@ -84,8 +84,8 @@ async def run(options: argparse.Namespace) -> None:
         cluster.answered = telemetry.requested
         clock = cluster.server_time.now
         refusals = RefusedCreations(clock)
-        own = options.lease_namespace or cluster.namespace
-        switch = Switch(cluster, own, options.stop_config_map, cache.changed.set)
+        namespace = options.lease_namespace or cluster.namespace
+        switch = Switch(cluster, namespace, options.stop_config_map, cache.changed.set)
         yields = Yields(cluster, cache, configured.settings.device_class, telemetry.yielded, clock)
         actor = Actor(cluster, cache, refusals, yields.begun, clock, configured.settings.node_gate)
         gatherer = Gatherer(

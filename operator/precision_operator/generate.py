@@ -24,8 +24,8 @@ CHART = "charts/precision-profiler"
 def files() -> dict[str, str]:
     """Path within the repository to text."""
     crds = {f"{CHART}/files/crds/{name}": text for name, text in crdgen.files().items()}
-    own = {f"{CHART}/files/rbac.yaml": HEADER + yaml_text(table()), "docs/reasons.md": page()}
-    return crds | own | rule_file.files() | metrics_page.files() | dashboards.files()
+    files_of_operator = {f"{CHART}/files/rbac.yaml": HEADER + yaml_text(table()), "docs/reasons.md": page()}
+    return crds | files_of_operator | rule_file.files() | metrics_page.files() | dashboards.files()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -133,12 +133,12 @@ def pins(builder: str, registry: str, tag: str, file: Path) -> Iterator[str]:
     """
     yield "Pushed. Pin the images by these values of the chart:"
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w") as known:
+    with file.open("w") as pinned_images:
         for target in TARGETS:
             image = f"{registry}/{target}:{tag}"
             digest, problem = _asked(inspect_command(builder, image))
             if DIGEST.fullmatch(digest):
-                known.write(f"{image}@{digest}\n")
+                pinned_images.write(f"{image}@{digest}\n")
                 yield f"  --set {target}.image.digest={digest}"
             else:
                 yield f"  the digest of {image} is not known: {problem or 'no digest in the answer'}"

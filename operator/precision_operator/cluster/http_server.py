@@ -43,7 +43,7 @@ class _Arrival(asyncio.Protocol):
 
     def _make_room(self, address: str, now: float) -> None:
         """Close the slowest, best of the largest crowd, if this address or all have too many."""
-        transports = (one.transport for one in self._server.connections)
+        transports = (connection.transport for connection in self._server.connections)
         others = [it for it in transports if it and (not it.is_closing() or it.get_write_buffer_size())]
         near = [other for other in others if self._arrivals[other][0] == address]
         crowd = near if len(near) >= MOST_OF_ADDRESS else others if len(others) >= MOST else []

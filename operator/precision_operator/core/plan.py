@@ -54,7 +54,7 @@ def plan(observed: Observed, whole: bool = True, book: Kept = EMPTY) -> Plan:
     ends = tuple(cleanup(observed, admission.plans, jobs, faults))
     gives = give_way(observed, jobs, {end.job.uid for end in ends if isinstance(end, Close | Collect | Withdraw)})
     actions = (*ends, *gives, *admission.withdrawn, *admission.starts)
-    moments = (next_end(observed, jobs), next_release(observed), *(next_run(each, observed.now) for each in drafts))
+    moments = (next_end(observed, jobs), next_release(observed), *(next_run(draft, observed.now) for draft in drafts))
     look = min((at for at in moments if at is not None), default=None)
     rest = (tuple(faults), look, admission.cut, observed.book.kept)
     return Plan(admission.plans, actions, admission.nodes_to_probe, *rest)

@@ -72,5 +72,5 @@ def _eligible(campaigns: Collection[ProfileProgress], targets: Mapping[str, set[
     widest = {target for target, of in holders.items() if len(of) == 1}
     twice = sum(len(widest & set().union(*map(holders.__getitem__, it))) - 1 for it in targets.values())
     counts = ((it.status.nodes.distinct if it.status.nodes else None, it.eligible) for it in campaigns)
-    distinct = sum(eligible if own is None else own for own, eligible in counts)
+    distinct = sum(eligible if distinct_nodes is None else distinct_nodes for distinct_nodes, eligible in counts)
     return max([min(distinct, sum(map(nodes.__getitem__, widest)) - twice), *nodes.values()], default=0)

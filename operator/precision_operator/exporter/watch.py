@@ -27,12 +27,12 @@ class Watching(WatchLoop):
     """Keeps a list and a watch of each target until `run` is cancelled; each goes round alone."""
 
     def __init__(
-        self, cluster: Cluster, store: Store, own: OwnMetrics, targets: Sequence[WatchTarget], list_seconds: float
+        self, cluster: Cluster, store: Store, metrics: OwnMetrics, targets: Sequence[WatchTarget], list_seconds: float
     ) -> None:
         """Everything is listed again about `list_seconds` after the last list, should a watch have lost anything."""
         super().__init__(cluster, targets, _log, list_seconds)
         self._store = store
-        self._own = own
+        self._own = metrics
         self._list_times: dict[WatchTarget, float] = {}
         self._refused_since: dict[WatchTarget, float] = {}
 

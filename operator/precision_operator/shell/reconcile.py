@@ -218,8 +218,8 @@ class Reconciler:
         there = {item.profile.uid for item in decided.profiles}
         self._written = {uid: at for uid, at in self._written.items() if uid in there}
         self._gatherer.faults.clear()
-        self._told = told = await self._aside(tell, decided, observed, self._told)
-        for item, change in told.rows:
+        self._told = changes = await self._aside(tell, decided, observed, self._told)
+        for item, change in changes.rows:
             try:
                 due = min(due, await self._tell(item, change))
             except ApiError as error:
@@ -229,7 +229,7 @@ class Reconciler:
                 raise
             except Exception as error:
                 faults.append(Fault("status", item.profile.key, error))
-        faulty = self._faults.looked("plan", [*faults, *told.faults]) or refused
+        faulty = self._faults.looked("plan", [*faults, *changes.faults]) or refused
         self._faulty = self._faulty + 1 if faulty else 0
         return min(due, _backoff(self._faulty)) if faulty else due
 

@@ -66,8 +66,8 @@ async def fleet_of_cluster(cluster: Cluster, places: Sequence[str | None]) -> Fl
         reports += await cluster.list_views(paths.reports(place), report_facts, progress=count_of("reports"))
         campaigns += await cluster.list_views(paths.profiles(place), profile_facts)
     where = ", ".join(place or "all namespaces" for place in places)
-    given = (reports.popleft() for _ in range(len(reports)))  # each goes once it is read
-    return fleet_of(given, campaigns, dict(chain.from_iterable(rack_of)), now, f"cluster {cluster.server}, {where}")
+    consumed = (reports.popleft() for _ in range(len(reports)))  # each goes once it is read
+    return fleet_of(consumed, campaigns, dict(chain.from_iterable(rack_of)), now, f"cluster {cluster.server}, {where}")
 
 
 def rows(snapshot: Fleet) -> list[dict[str, Any]]:

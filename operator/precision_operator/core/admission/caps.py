@@ -29,6 +29,6 @@ def beyond_watts(
         used = view.used(cap, "watts") if not alone else 0
         if used + stated[0] > cap.watts:
             others = {} if alone else {"drawn": used}
-            own = {"watts": stated[0], "origin": stated[1], name: cap.name, "budget": cap.watts}
-            return Said(code, others | own)
+            of_node = {"watts": stated[0], "origin": stated[1], name: cap.name, "budget": cap.watts}
+            return Said(code, others | of_node)
     return None

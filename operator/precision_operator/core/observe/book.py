@@ -46,13 +46,13 @@ class Book:
 
     def of_each(self, key: Hashable, values: Mapping[K, V], work: Callable[[V], T | None]) -> list[T]:
         """What `work` gives of the values, in their order, but None; it is asked for those that are other objects."""
-        (before,), given = self.last(key) or (({},), {})
+        (before,), results = self.last(key) or (({},), {})
         changed = differing(before, values)
         new = {k: work(values[k]) for k in changed if k in values}
-        given = {k: it for k, it in given.items() if k in values and k not in new}
-        given |= {k: it for k, it in new.items() if it is not None}
-        self.keep(key, (values,), given)
-        return [given[k] for k in values if k in given] if given else []
+        results = {k: it for k, it in results.items() if k in values and k not in new}
+        results |= {k: it for k, it in new.items() if it is not None}
+        self.keep(key, (values,), results)
+        return [results[k] for k in values if k in results] if results else []
 
     def as_before(self, key: Hashable, value: T) -> T:
         """The value that is kept for this key where it equals this one; else this one, which is kept from now on."""

@@ -76,14 +76,14 @@ class KeptResults:
     def __iter__(self) -> Iterator[RecipeReport]:
         texts = iter(self.figures.split())
         for row, names, modes in self.rows:
-            own: dict[str, Any] = dict(zip(names, texts, strict=False))  # `names` end first, and take no text then
-            own |= {name: int(own[name]) for name in _INTEGERS & own.keys()}
-            yield row.model_copy(update=own | {"gemm_speedup": dict(zip(modes, texts, strict=False))})
+            fields: dict[str, Any] = dict(zip(names, texts, strict=False))  # `names` end first, and take no text then
+            fields |= {name: int(fields[name]) for name in _INTEGERS & fields.keys()}
+            yield row.model_copy(update=fields | {"gemm_speedup": dict(zip(modes, texts, strict=False))})
 
 
-def _part(model: type[BaseModel], own: str, left_out: str = "") -> type[_Part]:
+def _part(model: type[BaseModel], of_node: str, left_out: str = "") -> type[_Part]:
     """What stands in for a model of which these fields are one node's, and those left out."""
-    names, less = own.split(), tuple(left_out.split())
+    names, less = of_node.split(), tuple(left_out.split())
     methods: dict[str, Any] = {name: of for name, of in vars(model).items() if isinstance(of, property | FunctionType)}
     methods |= {"COMMON": tuple(n for n in model.model_fields if n not in (*names, *less)), "LEFT_OUT": less}
     return make_dataclass(model.__name__, names, bases=(_Part,), namespace=methods, frozen=True, slots=True)

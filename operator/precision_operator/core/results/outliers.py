@@ -168,9 +168,9 @@ class PeerGroup:
         fastest of its others that enough have; where none is, of that which the most have.
         """
         best, most = self._best.get(reading.profile), None
-        own = reading.rows.get(best) if best is not None else None
-        if own is not None and own.synchronous_rate is not None:
-            rates = self._of(own.recipe, own.last_layers_bf16)
+        row = reading.rows.get(best) if best is not None else None
+        if row is not None and row.synchronous_rate is not None:
+            rates = self._of(row.recipe, row.last_layers_bf16)
             if reading.node in rates.rate and rates.others(reading.node) >= LEAST_PEERS:
                 return rates
         for row in sorted(reading.rows.values(), key=lambda row: (row.recipe != best, -(row.synchronous_rate or 0.0))):
@@ -285,8 +285,8 @@ class Peers:
         """
         self.kept = kept
         old, rows = before.groups if before is not None else {}, in_status or {}
-        given = list[Any](readings)
-        parts = given if given and isinstance(given[0], Part) else [Part(r for r in given if r.holds)]
+        items = list[Any](readings)
+        parts = items if items and isinstance(items[0], Part) else [Part(r for r in items if r.holds)]
         members = grouped(chain.from_iterable(part.by_peers.items() for part in parts))
         groups = {key: tuple(members.get(key, ())) for key in (members if in_status is None else in_status)}
         self.groups: dict[PeerKey, PeerGroup] = {

@@ -57,34 +57,34 @@ def tell(decided: Plan, seen: Observed, last: Told | None = None) -> Told:
         tuple(p.node_states.measurable for p in decided.profiles),
     )
     is_same = last is not None and last.shared[0] == shared[0] and same(last.shared[1], shared[1])
-    told = Told([], peers, [], {}, last.distinct if last and is_same else distinct_nodes(decided.profiles), shared)
+    new = Told([], peers, [], {}, last.distinct if last and is_same else distinct_nodes(decided.profiles), shared)
     for item in sorted(decided.profiles, key=lambda item: len(item.node_states)):
         try:
-            _tell(item, seen, last.settled.get(item.profile.uid) if last is not None else None, told)
+            _tell(item, seen, last.settled.get(item.profile.uid) if last is not None else None, new)
         except Exception as error:
-            told.faults.append(Fault("status", item.profile.key, error))
+            new.faults.append(Fault("status", item.profile.key, error))
             with suppress(Exception):
-                told.rows.append((item, _change(item, unplanned_status(item, seen.now, fault_text(error)), seen)))
-    return told
+                new.rows.append((item, _change(item, unplanned_status(item, seen.now, fault_text(error)), seen)))
+    return new
 
 
-def _tell(item: ProfilePlan, seen: Observed, settled: Settled | None, told: Told) -> None:
+def _tell(item: ProfilePlan, seen: Observed, settled: Settled | None, new: Told) -> None:
     # What a status hangs on: by identity, and by value.
-    spec, part = item.profile.spec, readings(item, Book(told.peers.kept))
+    spec, part = item.profile.spec, readings(item, Book(new.peers.kept))
     objects = item.profile, item.node_states.words, item.nodes if item.refusals else None, part
-    facing = told.peers.facing(part, spec.thresholds.slow_node_percent) if spec is not None else ()
-    values = item.asked, item.refusals, item.yields, seen.stop, len(seen.nodes), told.distinct[item.profile.uid], facing
+    facing = new.peers.facing(part, spec.thresholds.slow_node_percent) if spec is not None else ()
+    values = item.asked, item.refusals, item.yields, seen.stop, len(seen.nodes), new.distinct[item.profile.uid], facing
     is_same = settled is not None and same(settled.objects, objects) and settled.values == values
     if settled is None or not is_same or not settled.since <= seen.now < settled.until:
-        status = profile_status(item, seen.now, len(seen.nodes), told.peers, told.distinct[item.profile.uid])
+        status = profile_status(item, seen.now, len(seen.nodes), new.peers, new.distinct[item.profile.uid])
         change = _change(item, status, seen)
-        told.rows.append((item, change))
+        new.rows.append((item, change))
         if change is not None or item.node_states.kinds["queued"] + item.node_states.kinds["running"]:
             return  # while agents run or are waited for, time alone changes it
         settled = Settled(objects, values, seen.now, next_run(item, seen.now) or datetime.max.replace(tzinfo=UTC))
     else:
-        told.rows.append((item, None))
-    told.settled[item.profile.uid] = settled
+        new.rows.append((item, None))
+    new.settled[item.profile.uid] = settled
 
 
 def _change(item: ProfilePlan, status: ProfileStatus, seen: Observed) -> Change | None:

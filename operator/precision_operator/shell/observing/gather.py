@@ -381,9 +381,9 @@ class Gatherer:
 
     def strangers(self) -> tuple[tenants.Stranger, ...]:
         """What bears the agents' label and is none of the leader's own: also a pod on another node than its Job's."""
-        own = {uid: node for uid, (_, node) in self._refusals.made.items()} | dict(self._own_jobs or {})
-        rows = [("batch/v1", "Job", raw) for uid, raw in self._cache.all("jobs").items() if uid not in own]
-        pods = ((raw, own.get(views.job_uid(raw))) for raw in self._cache.all("pods").values())
+        made = {uid: node for uid, (_, node) in self._refusals.made.items()} | dict(self._own_jobs or {})
+        rows = [("batch/v1", "Job", raw) for uid, raw in self._cache.all("jobs").items() if uid not in made]
+        pods = ((raw, made.get(views.job_uid(raw))) for raw in self._cache.all("pods").values())
         rows += [("v1", "Pod", raw) for raw, node in pods if node is None or raw["spec"].get("nodeName", node) != node]
         return tuple(tenants.Stranger(*kind, *(str(raw["metadata"].get(key)) for key in _NAMED)) for *kind, raw in rows)
 
@@ -499,8 +499,8 @@ class Gatherer:
         of = {(pod.namespace, "") for pod in waiting}
         events = await self._claim_problems.each(of, self._reader.claim_problems, missing)
         reason = {pod.uid: NOT_PREPARED if pod.claims_created else NOT_CREATED for pod in waiting}
-        told = {pod.uid: events.get((pod.namespace, ""), {}).get((reason[pod.uid], pod.uid)) for pod in waiting}
-        return tuple(replace(pod, claim_problem=said) if (said := told.get(pod.uid)) else pod for pod in pods)
+        problems = {pod.uid: events.get((pod.namespace, ""), {}).get((reason[pod.uid], pod.uid)) for pod in waiting}
+        return tuple(replace(pod, claim_problem=said) if (said := problems.get(pod.uid)) else pod for pod in pods)
 
     async def _with_problems(self, jobs: Jobs, pods: Pods, missing: Missing) -> Jobs:
         """The Jobs; those that have no pod or claim after a while with what the cluster said when it refused one."""
@@ -510,8 +510,8 @@ class Gatherer:
         late = [job for job in bare if (self._now() - (job.active_since or job.created)).total_seconds() > BARE_SECONDS]
         namespaces = {(job.namespace, "") for job in late}
         events = await self._problems.each(namespaces, self._reader.creation_problems, missing)
-        told = {job.uid: events.get((job.namespace, ""), {}).get(job.uid) for job in late} | claims
-        return tuple(replace(job, creation_problem=said) if (said := told.get(job.uid)) else job for job in jobs)
+        problems = {job.uid: events.get((job.namespace, ""), {}).get(job.uid) for job in late} | claims
+        return tuple(replace(job, creation_problem=said) if (said := problems.get(job.uid)) else job for job in jobs)
 
 
 def _is_judged(report: observed.ReportView) -> bool:

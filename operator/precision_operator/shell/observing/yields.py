@@ -180,8 +180,8 @@ class Yields:
 
     async def _fate(self, record: Yield) -> Fate:
         """What has become of the pod that an agent was ended for; one that a status doesn't name counts as pending."""
-        known = await self._fate_by_name(record) if record.pod != ANOTHERS_POD else None
-        return known or fate_of_pending(record, [holder async for holder in self._holders(record)])
+        fate = await self._fate_by_name(record) if record.pod != ANOTHERS_POD else None
+        return fate or fate_of_pending(record, [holder async for holder in self._holders(record)])
 
     async def _fate_by_name(self, record: Yield) -> Fate | None:
         """Whether the pod has a node or is gone; None while it is pending."""
