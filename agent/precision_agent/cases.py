@@ -29,8 +29,8 @@ BF16 = Variant(UNQUANTIZED, UNQUANTIZED)
 class GemmCase(Gemm):
     """One distinct GEMM in one mode: forward (m, k, n), or a gradient in its own layout.
 
-    `quantized` is false for the head, which every recipe runs in bf16; `higher` is the baseline's recipe for what the
-    request's scope keeps out of every recipe but bf16, which layers stay in whole.
+    `quantized` is false for the head, which every recipe runs in bf16; `higher` is bf16 for what the
+    request's scope keeps out of every recipe.
     """
 
     mode: Mode = field(kw_only=True)
@@ -103,7 +103,7 @@ def cases_of(request: MeasurementRequest, workload: ResolvedWorkload) -> Cases:
     """
     recipes = (request.baseline, *request.recipes)
     chosen = distinct(padded_rows(gemm, recipes) for gemm in workload.gemms)
-    mixers = dict.fromkeys(MIXERS, request.baseline) if request.recipe_scope == "mlp" else {}
+    mixers = dict.fromkeys(MIXERS, UNQUANTIZED) if request.recipe_scope == "mlp" else {}
     gemms = tuple(
         GemmCase(**asdict(gemm), mode=mode, higher=mixers.get(gemm.name))
         for mode in dict.fromkeys(request.gemm_modes)
@@ -134,7 +134,7 @@ def refusal_of(case: Case, variant: Variant, backend: Backend) -> Failure | None
 
 
 MIXERS = frozenset({"qkv", "attn_out", "q_proj", "q_down", "q_up", "kv_down", "kv_up", "mamba_in", "mamba_out"})
-"""GEMMs of the projections of attention and of Mamba-2: with scope `mlp` they stay in the baseline's recipe."""
+"""GEMMs of the projections of attention and of Mamba-2: with scope `mlp` they stay in BF16."""
 
 
 def module_of(case: GemmCase) -> str:

@@ -155,6 +155,7 @@ LIKE: dict[str, tuple[dict[str, Any], str]] = {
     "another seed and deadline": ({"timing": TIMINGS["quick"].model_copy(update={"seed": 7})}, "1/quick"),
     "the longer preset": ({"timing": TIMINGS["standard"]}, "1/standard"),
     "the MLP alone": ({"recipe_scope": "mlp"}, "1/quick/mlp"),
+    "and another baseline": ({"recipe_scope": "mlp", "baseline": "mxfp8"}, "1/quick/mlp-bf16"),
     "gradients apart": ({"weight_gradients": "separate"}, "1/quick/separate"),
     "fused gradients, as by default": ({"weight_gradients": "fused"}, "1/quick"),
 }

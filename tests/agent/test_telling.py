@@ -216,7 +216,9 @@ def test_nvidias_method_is_not_told_as_ours() -> None:
 
 
 def test_what_the_recipes_are_used_for_is_said_and_one_device_is_no_node_of_many() -> None:
-    found = with_recipe().model_copy(update={"recipe_scope": "mlp"})
+    old = with_recipe().model_copy(update={"recipe_scope": "mlp", "baseline": "fp8_block", "timing": "1/quick/mlp"})
+    found = old.model_copy(update={"timing": "1/quick/mlp-bf16"})
+    assert "attention's projections in fp8_block" in verdict_text(old).splitlines()[0]
     assert "attention's projections in bf16" in verdict_text(found).splitlines()[0]
     assert any(row.figure == "recipes' scope" for row in explain(found))
     assert "projections" not in verdict_text(with_recipe()) + as_text(explain(with_recipe()))

@@ -17,7 +17,7 @@ import torch
 from precision_agent import __version__, protocol
 from precision_agent.backends import torch_step
 from precision_agent.backends.profiler import profile_under_load, profiled, told_modules
-from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
+from precision_agent.cases import UNQUANTIZED, Case, GemmCase, TrainingCase, Variant
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses
 from precision_agent.precision.verification import ERROR_BANDS, numeric_verdict
@@ -233,7 +233,7 @@ class TorchGemm:
     def _recipes(self, variant: Variant) -> tuple[Recipe, Recipe]:
         """Of the attention's projections and of the MLP."""
         kept = self._request.recipe_scope == "mlp"
-        return (self._request.baseline if kept else variant.recipe), variant.recipe
+        return (UNQUANTIZED if kept else variant.recipe), variant.recipe
 
     def _small_errors(self, recipe: Recipe) -> Mapping[Pass, float]:
         if recipe not in self._errors:

@@ -127,7 +127,7 @@ def verification_of(
 
 def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, inside: Inspection) -> Verification:
     """From the kernels of the modules that the recipe claims: never head and attention's core, nor what scope keeps."""
-    scoped = request.recipe_scope == "mlp" and recipe != request.baseline
+    scoped = request.recipe_scope == "mlp" and RECIPES[recipe].format != "bf16"
     kept = UNQUANTIZED_MODULES | ({"attention"} if scoped else set())
     claimed = [kernel for kernel in profile.kernels if kernel.module not in kept]
     names = [kernel.name for kernel in profile.kernels]

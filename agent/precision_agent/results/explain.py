@@ -6,6 +6,7 @@ from textwrap import wrap
 
 from precision_agent.power.reasons import REASONS as POWER_REASONS
 from precision_agent.protocol import RegionName
+from precision_api.exchange.request import attention_recipe
 from precision_api.exchange.result import Backend, Energy, GemmSum, Interval, MeasurementResult, RecipeResult, Training
 from precision_api.facts.plain_text import digits
 from precision_api.models.flops import TRAINING_FLOPS
@@ -79,7 +80,8 @@ def _run(result: MeasurementResult) -> Iterator[Figure]:
     yield ("software", result.software.stack_hash, f"hash over the stack without the driver: {versions}")
     yield ("workload", f"{result.workload_name} ({result.workload_hash})", "hash over what is measured")
     if result.recipe_scope == "mlp":
-        yield ("recipes' scope", "mlp", f"attention's projections stay in {result.baseline} with every recipe but bf16")
+        kept = attention_recipe(result.baseline, result.timing)
+        yield ("recipes' scope", "mlp", f"attention's projections stay in {kept} with every recipe but bf16")
     if result.training_flops_per_token:
         formula = f"{TRAINING_FLOPS.name}/{TRAINING_FLOPS.version}"
         how = f"{formula}: {TRAINING_FLOPS.text}" if result.formula == formula else f"formula {result.formula}"

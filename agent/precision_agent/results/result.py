@@ -155,7 +155,7 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
             run.workload,
             memory,
             fact,
-            scope=facts.request.recipe_scope if variant.recipe != facts.request.baseline else "all",
+            scope=facts.request.recipe_scope,
             layers_bf16=run.kept_by(variant),
             fused_attention=not _unfused(training),
         ),

@@ -59,7 +59,7 @@ Recipe = Annotated[
     list[str] | None, typer.Option(help="Recipes; left out, what the GPU runs natively, without known risk.")
 ]
 Baseline = Annotated[str, typer.Option(help="Recipe that speedups are relative to.")]
-Scope = Annotated[str, typer.Option(help="all, or mlp: attention keeps the baseline's precision.")]
+Scope = Annotated[str, typer.Option(help="all, or mlp: attention's projections stay in BF16.")]
 LastLayersBF16 = Annotated[
     int | None, typer.Option(help="Last layers that stay in BF16 with NVFP4; computed. Left out, 15 % of them.")
 ]

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from precision_agent.method.learning import in_words
 from precision_agent.run.run import Outcome
+from precision_api.exchange.request import attention_recipe
 from precision_api.exchange.result import Interval, MeasurementResult, RecipeResult
 from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import digits, three_digits
@@ -93,7 +94,8 @@ def verdict_text(result: MeasurementResult) -> str:
 def _head(result: MeasurementResult) -> list[str]:
     gpus = f"{len(result.gpus)} x {result.gpus[0].name}" if result.gpus else result.product
     method = "" if result.method == "agent" else ", by NVIDIA's method (forward only, for comparison)"
-    kept = f", attention's projections in {result.baseline}" if result.recipe_scope == "mlp" else ""
+    recipe = attention_recipe(result.baseline, result.timing)
+    kept = f", attention's projections in {recipe}" if result.recipe_scope == "mlp" else ""
     return [f"{result.workload_name} on {gpus}: {result.backend}, {result.provenance}{kept}{method}"]
 
 

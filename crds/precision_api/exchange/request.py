@@ -22,9 +22,6 @@ PLAIN = r"^[ !#-\[\]-~]*$"
 """Printable ASCII without quote and backslash: one byte a character in JSON, so that what is echoed always fits."""
 
 Mode = Literal["autocast", "prequantized"]
-Baseline = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block"]
-"""Recipes that speedups may be held against."""
-
 
 MOST_GPUS = 16
 """Of one node; no machine has more."""
@@ -81,7 +78,7 @@ class MeasurementRequest(Record):
     recipes: tuple[Recipe, ...] = Field(min_length=1, max_length=len(RECIPE_NAMES))
     gemm_modes: tuple[Mode, ...] = ("autocast", "prequantized")
     training: bool = True
-    baseline: Baseline = "bf16"
+    baseline: Recipe = "bf16"
     recipe_scope: Literal["all", "mlp"] = "all"
     last_layers_bf16: Annotated[int, Field(ge=0, le=2048)] | None = Field(
         None, description="Last layers that stay in BF16 with NVFP4; computed, not run. Left out: 15 %, rounded up."
@@ -117,8 +114,18 @@ def timing_title(request: MeasurementRequest) -> str:
     asked = request.timing.model_copy(update={"seed": 0})
     name = next((name for name, usual in TIMINGS.items() if usual == asked), "") or digest(asked.model_dump(), 8)
     scope = "" if request.recipe_scope == "all" else f"/{request.recipe_scope}"
+    scope += KEEPS_BF16 if scope and request.baseline != "bf16" else ""
     gradients = "/separate" if request.weight_gradients == "separate" else ""
     return f"{TIMED_LOOP}/{name}{scope}{gradients}"
+
+
+KEEPS_BF16 = "-bf16"
+"""Follows scope `mlp` in a title whose baseline is another: earlier agents kept attention in the baseline's recipe."""
+
+
+def attention_recipe(baseline: Recipe, timing: str | None) -> Recipe:
+    """What a run of scope `mlp` kept attention's projections in."""
+    return "bf16" if KEEPS_BF16 in (timing or "") else baseline
 
 
 LOSS_BY_DEFAULT: dict[str, LossRuns | None] = {"quick": None, "standard": LossRuns(seeds=3)}

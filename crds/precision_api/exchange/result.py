@@ -30,7 +30,7 @@ Difference = Literal["faster", "slower", "no_difference"]
 
 The rule: docs/development/method.md, "Intervals and noise"."""
 RecipeScope = Literal["all", "mlp"]
-"""Which linear layers run in the recipe: all, or the MLP's alone with the attention's kept in the baseline's."""
+"""Which linear layers run in the recipe: all, or the MLP's alone with the attention's kept in BF16."""
 Method = Literal["agent", "nvidia"]
 """`nvidia` repeats the method of Transformer Engine's benchmark_gemm.py, for comparison only: never exported."""
 THROTTLES = ("software_thermal", "hardware_thermal", "power_brake")

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from precision_api.exchange.request import Baseline
 from precision_api.facts.names import DEFAULT_POOL_LABEL
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.facts.schema import Decimal, Document, Name, Rule, ShortText, StatusDocument, StringMap, Text
@@ -154,10 +153,10 @@ class Benchmarks(Document):
     gemm: GemmBenchmark = Field(GemmBenchmark(), description="GEMM benchmark.")
     training: TrainingBenchmark = Field(TrainingBenchmark(), description="Training benchmark.")
     loss: LossBenchmark = Field(LossBenchmark(), description="Loss runs.")
-    baseline: Baseline = Field("bf16", description="Recipe that speedups are relative to; it is always measured.")
+    baseline: Recipe = Field("bf16", description="Recipe that speedups are relative to; it is always measured.")
     scope: Literal["all", "mlp"] = Field(
         "all",
-        description="all: every linear layer runs in the recipe; mlp: attention's projections stay in the baseline's.",
+        description="all: every linear layer runs in the recipe; mlp: attention's projections stay in BF16.",
     )
     last_layers_bf16: Annotated[int, Field(ge=0, le=2048)] | None = Field(
         None,

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from precision_agent.backends.te.api import Api, absent_part
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure, RecipeScope, WeightGradients
-from precision_api.facts.recipes import Recipe
 from precision_api.models.model import ModelSpec
 from precision_api.models.shapes import Split
 from precision_api.models.workload import resolve
@@ -21,7 +20,6 @@ class Problem:
     split: Split
     accumulation: int
     scope: RecipeScope
-    baseline: Recipe
     seed: int
     weight_gradients: WeightGradients = "fused"
 
@@ -53,7 +51,6 @@ def problem_of(request: MeasurementRequest, api: Api) -> Problem | Failure | Non
         split=Split(plain.tensor_parallel, plain.expert_parallel),
         accumulation=plain.gradient_accumulation,
         scope=request.recipe_scope,
-        baseline=request.baseline,
         seed=request.timing.seed,
         weight_gradients=request.weight_gradients or "fused",
     )

@@ -15,7 +15,6 @@ CHOSEN_NAMESPACE = f'{CHOSEN_CLUSTER}, profile_namespace=~"$namespace"'
 CHOSEN_PROFILE = f'{CHOSEN_NAMESPACE}, profile=~"$profile"'
 CHOSEN_POOL = f'{CHOSEN_PROFILE}, pool=~"$pool"'
 CHOSEN_RECIPE = f'{CHOSEN_POOL}, recipe=~"$recipe"'
-NOT_BASELINE = 'recipe!="bf16"'
 ONE_NODE = f'{CHOSEN_PROFILE}, node="$node"'
 
 CLUSTER_CHOICE = Variable(

@@ -8,7 +8,6 @@ from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_PROFILE,
     CHOSEN_RECIPE,
     COMMON_CHOICES,
-    NOT_BASELINE,
     PROFILE,
     RECIPE_CHOICE,
     RECIPE_LINES,
@@ -220,7 +219,7 @@ POOLS = row(
         "Training speedup over the baseline",
         "Median over the pool's nodes of the speedup, paired within each run. 1.3 is 30 % more tokens per second.",
         "speedup",
-        recorded("pool_speedup_ratio:median", CHOSEN_RECIPE, NOT_BASELINE),
+        recorded("pool_speedup_ratio:median", CHOSEN_RECIPE),
     ),
     by_pool(
         "Tokens per joule",

@@ -4,7 +4,6 @@ from precision_operator.monitoring.dashboards import fleet
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_RECIPE,
     COMMON_CHOICES,
-    NOT_BASELINE,
     PROFILE,
     RECIPE_CHOICE,
     once,
@@ -24,12 +23,12 @@ def _bar(expr: str) -> str:
 
 BY_RECIPE = f"max by ({PROFILE}, pool, recipe)"
 AUTOCAST, PREQUANTIZED = (
-    f"{BY_RECIPE} ({recorded('pool_gemm_speedup_ratio:median', CHOSEN_RECIPE, NOT_BASELINE, mode)})"
+    f"{BY_RECIPE} ({recorded('pool_gemm_speedup_ratio:median', CHOSEN_RECIPE, mode)})"
     for mode in ('mode="autocast"', 'mode="prequantized"')
 )
 
-_TRAINED = f"{BY_RECIPE} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE, NOT_BASELINE)})"
-_TAX = f"{BY_RECIPE} ({recorded('pool_quantization_tax_ratio:median', CHOSEN_RECIPE, NOT_BASELINE)})"
+_TRAINED = f"{BY_RECIPE} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE)})"
+_TAX = f"{BY_RECIPE} ({recorded('pool_quantization_tax_ratio:median', CHOSEN_RECIPE)})"
 GEMMS = row(
     "Matrix multiplications",
     banner(fleet.MADE_UP_NODES),
@@ -72,21 +71,19 @@ GEMMS = row(
         "Non-GEMM kernel time beyond the baseline's, at least. A step up after a software change is quantisation "
         "that no longer runs fused.",
         "percent",
-        recorded("pool_quantization_tax_ratio:median", CHOSEN_RECIPE, NOT_BASELINE),
+        recorded("pool_quantization_tax_ratio:median", CHOSEN_RECIPE),
     ),
 )
 
 _BY = f"min by ({PROFILE}, pool, recipe)"
-_LOW, _MIDDLE = (
-    f"{_BY} ({recorded(f'pool_speedup_ratio:{end}', CHOSEN_RECIPE, NOT_BASELINE)})" for end in ("p10", "median")
-)
+_LOW, _MIDDLE = (f"{_BY} ({recorded(f'pool_speedup_ratio:{end}', CHOSEN_RECIPE)})" for end in ("p10", "median"))
 TRAINING = row(
     "Training",
     fleet.by_pool(
         "Training speedup: the median node",
         "Speedup over the baseline, paired within each run.",
         "speedup",
-        recorded("pool_speedup_ratio:median", CHOSEN_RECIPE, NOT_BASELINE),
+        recorded("pool_speedup_ratio:median", CHOSEN_RECIPE),
     ),
     Panel(
         "timeseries",

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from precision_api.exchange.request import attention_recipe
 from precision_api.exchange.result import Interval, MeasurementResult
 from precision_operator.core.results.intervals import Spread, bounds_text
 from precision_operator.core.results.reading import Reading
@@ -73,8 +74,8 @@ def of_nodes(nodes: Sequence[Reading]) -> str:
         *([f"Transformer Engine {_counted(engines)}"] if any(engine != "unknown" for engine in engines) else []),
         "all GPUs of a node at once, no communication between nodes",
     ]
-    if any(run.scope == "mlp" for run in runs):
-        parts.append("scope mlp: attention projections stayed in the baseline's precision")
+    if kept := {attention_recipe(run.baseline, run.timing) for run in runs if run.scope == "mlp"}:
+        parts.append(f"scope mlp: attention projections stayed in {' or '.join(sorted(kept))}")
     return "; ".join(parts) + "."
 
 

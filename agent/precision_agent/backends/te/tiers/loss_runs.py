@@ -44,14 +44,13 @@ class LossModel:
     def __post_init__(self) -> None:
         problem, device = self.problem, self.engine.device
         torch.manual_seed(self.seed)  # Transformer Engine draws its weights from torch's own generators
-        kept = recipes.make(self.api, problem.baseline) if problem.scope == "mlp" else None
         te_recipe = recipes.make(self.api, self.recipe)
         self.sequence = min(problem.sequence, MOST_TOKENS)
         self.rows = max(-(-loss.LEAST_TOKENS // self.sequence), min(problem.micro_batch, MOST_TOKENS // self.sequence))
         dense = trials_of(problem.model)[0].dense
         trial = Trial(min(LAYERS, problem.model.num_hidden_layers) - dense, dense=dense)
         plans = layer_plans(problem.model, problem.split, trial, self.sequence * self.rows)
-        self.layers = stack(self.api, plans, self.recipe, te_recipe, problem.scope, kept, device)
+        self.layers = stack(self.api, plans, self.recipe, te_recipe, problem.scope, None, device)
         self.layers.rotary = rotary(self.api, problem.model, self.sequence, device)
         hidden, vocabulary = problem.model.hidden_size, problem.model.vocab_size or loss.STATES
         chance = generator(self.engine.device, self.seed)

@@ -145,9 +145,8 @@ class VariantModel:
         api, engine = shared.api, shared.engine
         self._owner = Owner(api)
         with self._owner.present():
-            kept = recipes.make(api, problem.baseline) if problem.scope == "mlp" else None
             te_recipe = recipes.make(api, self.recipe)
-            self.stack = stack(api, shared.plans, self.recipe, te_recipe, problem.scope, kept, engine.device)
+            self.stack = stack(api, shared.plans, self.recipe, te_recipe, problem.scope, None, engine.device)
             self.stack.rotary = shared.rotary
             shared.adopt(self.stack)
             engine.forget_peaks()
