@@ -29,7 +29,7 @@ CHART = "charts/precision-profiler"
 EXAMPLE = "registry.example.com/precision-profiler"
 DRAFT = "draft.invalid/precision-profiler"
 """A draft's registry and home: no name below .invalid is ever served (RFC 2606)."""
-REGISTRY = re.compile(r"(?!.*\bexample\b)[a-z0-9][a-z0-9.:-]*(/[a-z0-9._-]+)*")
+REGISTRY = re.compile(r"(?!([^/]+\.)?example\.)[a-z0-9][a-z0-9.:-]*(/[a-z0-9._-]+)*")
 LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)([^)]+)\)")
 
 
@@ -151,8 +151,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     named, dist = (asked.registry, asked.url.rstrip("/")), REPOSITORY / "dist"
     try:
-        if any(named) and not (REGISTRY.fullmatch(asked.registry) and asked.url.startswith("https://")):
-            raise ImageError("A release needs REGISTRY=HOST/PATH, which is no example, and URL=https://HOST/OWNER/NAME")
+        if any(named) and not REGISTRY.fullmatch(asked.registry):
+            raise ImageError(f"A release needs REGISTRY=HOST/PATH, whose host is no example, not {asked.registry!r}")
+        if any(named) and not asked.url.startswith("https://"):
+            raise ImageError(f"A release needs URL=https://HOST/OWNER/NAME, not {asked.url!r}")
         with tempfile.TemporaryDirectory(prefix="precision-release-") as scratch:
             tree, out = Path(scratch, "tree"), Path(scratch, "dist")
             out.mkdir()
