@@ -23,7 +23,9 @@ async def scrape(pod: Raw, port: int) -> str:
     def answer() -> str:
         connection = HTTPConnection(pod["status"].get("podIP", "0.0.0.0"), port, timeout=5.0)
         connection.request("GET", "/scraped")
-        return connection.getresponse().read(1 << 16).decode(errors="replace")
+        if (response := connection.getresponse()).status != 200:
+            raise HTTPException(f"HTTP {response.status} {response.reason}")
+        return response.read(1 << 16).decode(errors="replace")
 
     try:
         return await asyncio.to_thread(answer)

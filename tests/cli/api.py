@@ -50,6 +50,7 @@ class Api:
         self.objects: dict[str, Json] = {}
         self.refused: dict[str, str] = {}
         """Paths that may not be listed, with the API server's words."""
+        self.refusal = 403
         self.lose_place_at: str | None = None
         """The continue token that is too old, once."""
         self.texts: dict[str, str] = {}
@@ -85,7 +86,7 @@ class Api:
     def answer(self, path: str, query: dict[str, str], user: str = "") -> tuple[int, Json | str]:
         self.asked.append((path, query))
         if path in self.refused:
-            return 403, _status(403, "Forbidden", self.refused[path])
+            return self.refusal, _status(self.refusal, "Forbidden", self.refused[path])
         if unquote(path) in self.texts:
             return 200, self.texts[unquote(path)]
         if path + user in self.objects:
@@ -120,7 +121,7 @@ def served(api: Api) -> Iterator[Api]:
                 self.wfile.write(b"HTTP/1.1 500 .\r\nContent-Type: text/plain; charset=utf-8\r\n\r\ndial tcp: refused")
                 return
             found = urlsplit(self.path)
-            assert "/secrets/" not in self.path or "as=PartialObjectMetadata;" in self.headers["Accept"]
+            assert "/secrets/" not in self.path or "as=Table;" in self.headers["Accept"]
             self.send(*api.answer(found.path, {key: value[0] for key, value in parse_qs(found.query).items()}))
 
         def send(self, code: int, body: Json | str) -> None:

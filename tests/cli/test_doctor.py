@@ -32,11 +32,16 @@ ACCOUNTS, STOP = paths.collection("v1", "serviceaccounts", HOME), paths.item(pat
 ACCOUNT = paths.collection("v1", "serviceaccounts", "ml") + "/precision-profiler-agent"
 CLASS = paths.collection("scheduling.k8s.io/v1", "priorityclasses") + f"/{DEFAULT_PRIORITY_CLASS}"
 TAINT, READY = {"taints": [{"key": "sku", "value": "gpu", "effect": "NoSchedule"}]}, {"type": "Ready", "status": "True"}
+ENDS = {"deletionTimestamp": "2026-11-27T10:00:00Z"}
 ARGS = ("--agent-image=r.test/agent:1", "--allowed-images=r.test/", f"--lease-name={NAME}operator")
 
 
 def review(component: rbac.Component) -> str:
     return f"{REVIEWS} as system:serviceaccount:{HOME}:{component}"
+
+
+def row(kind: str) -> dict[str, Any]:
+    return {"rows": [{"cells": ["login", f"kubernetes.io/{kind}", 1, "3d"]}]}
 
 
 @pytest.fixture
@@ -61,7 +66,7 @@ def sound(api: Api) -> Api:
     api.objects[OPENAPI] = json.loads(json.dumps({"components": {"schemas": marked}}))
     api.objects[LEASE] = {"spec": {"holderIdentity": "operator-0", "leaseDurationSeconds": 600}}
     renew(api, 3)
-    api.objects |= {ACCOUNT: {"imagePullSecrets": [{"name": "login"}]}, SECRET: {}, CLASS: {}}
+    api.objects |= {ACCOUNT: {"imagePullSecrets": [{"name": "login"}]}, SECRET: row("dockerconfigjson"), CLASS: {}}
     scraped = '{"at": "2026-11-27T10:00:00Z", "by": "Prometheus/3.5.0 from 10.0.0.7"}'
     api.texts[f"{PODS}/exporter-0:9464/proxy/scraped"] = scraped
     api.hold(paths.NODES, node_object(name="a"))
@@ -77,8 +82,9 @@ def renew(api: Api, seconds: int) -> None:
 def states(api: Api) -> tuple[dict[str, str], dict[str, Any]]:
     done = api.run("doctor", "-o", "json")
     told = json.loads(done.stdout)
-    assert done.exit_code == (9 if any(row["state"] == "wrong" for row in told["checks"]) else 0), done.stderr
-    return {row["check"]: row["state"] for row in told["checks"]}, told
+    seen = {row["check"]: row["state"] for row in told["checks"]}
+    assert done.exit_code == (9 if "wrong" in seen.values() else 0 if seen["operator"] == "ok" else 3), done.stderr
+    return seen, told
 
 
 def reinstalled(api: Api, seconds: int) -> None:
@@ -143,7 +149,10 @@ BROKEN: dict[str, tuple[Callable[[Api], Any], str, str, tuple[str, ...]]] = {
     "ex": (lambda it: (container(it, image=BAD), unpulled(it, 0)), "image names", "as registry.ex", ("pods", "leader")),
     "no image": (lambda api: unpulled(api, 0), "pods", "operator-0: ImagePullBackOff 401", ("leader",)),
     "no image of the exporter": (lambda api: unpulled(api, 1), "pods", "exporter-0: ImagePullBackOff", ("exporter",)),
-    "no login": (lambda api: api.objects.pop(SECRET), "pull Secrets", "no ml/login", ()),
+    "no login": (lambda api: api.objects.pop(SECRET), "pull Secrets", "no docker-registry Secret ml/login", ()),
+    "another Secret": (lambda api: api.objects.update({SECRET: row("tls")}), "pull Secrets", "Secret ml/login", ()),
+    "an old login": (lambda api: api.objects.update({SECRET: row("dockercfg")}), "", "", ()),
+    "a pod that ends": (lambda api: api.collections[PODS][0]["metadata"].update(ENDS), "pods", "0 of 1", ("leader",)),
     "taint": (lambda it: it.collections[paths.NODES][0].update(spec=TAINT), "GPU nodes", "1 UntoleratedTaint. a: ", ()),
     "no GPU": (lambda api: api.collections[paths.NODES].clear(), "", "", ("GPU nodes",)),
     "no PriorityClass": (lambda api: api.objects.pop(CLASS), "GPU nodes", "PriorityClassMissing: ", ()),
@@ -182,6 +191,31 @@ def test_each_right_that_a_user_lacks_leaves_a_check_unmade_and_none_wrong(sound
     lines = sound.run("doctor").stdout.splitlines()
     assert [line.partition("  ")[0] for line in lines[:-2]] == ["not checked"] * len(CHECKS)
     assert lines[-1] == "next: kubectl auth can-i --list"
+    assert sound.run("doctor").stderr.endswith("ask for these rights, or name its namespace with -n\n")
+    for sound.refusal in (302, 407, 429, 500, 503):
+        done = sound.run("doctor")
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert f"{sound.refusal}" in done.stderr or "redirect" in done.stderr
+
+
+def test_with_a_namespace_labels_do_in_place_of_bindings_and_other_releases_are_named(sound: Api) -> None:
+    other = deployment(*ARGS, name="zz-operator")
+    sound.objects[f"{paths.deployments(HOME)}/zz-operator"] = other
+    sound.hold(*installed(other)[1])
+    words = "precision-profiler-operator, version unknown, serves ml; other releases, not checked: "
+    assert f"{words}precision-system/zz-operator\n" in sound.run("doctor").stdout
+    look_alike(sound)
+    sound.refused = {BINDINGS: "forbidden"}
+    assert states(sound)[0]["operator"] == "not checked"
+    done = sound.run("doctor", "-n", HOME)
+    assert (done.exit_code, done.stdout.count("ok           ")) == (0, len(CHECKS))
+
+
+def test_who_is_impersonated_does_not_impersonate(sound: Api) -> None:
+    words = "not checked  rights        needs a right: jane is impersonated"
+    assert words in sound.run("doctor", "--as=jane").stdout
+    (sound.folder / "where").write_text("ml https://api.test:6443 jane")
+    assert words in sound.run("doctor").stdout
 
 
 def test_who_has_profiles_is_shown_them_and_another_place_has_no_operator(sound: Api) -> None:

@@ -57,13 +57,17 @@ def test_what_kubectl_and_a_login_say_is_shown(api: Api) -> None:
     assert (done.exit_code, done.stderr) == (1, "error: no kubectl proxy in 0.1 s. Try kubectl version.\n")
 
 
-def test_kubectl_gets_the_options_and_ends_with_its_login_when_the_plugin_is_killed(api: Api) -> None:
+@pytest.mark.parametrize(("letters", "mode"), [(90, 0o700), (9, 0o777)], ids=["a long path", "others may write"])
+def test_kubectl_gets_the_options_and_ends_with_its_login_when_the_plugin_is_killed(
+    api: Api, letters: int, mode: int
+) -> None:
     api.profiles()
     login, program = api.folder / "login", (api.folder / "kubectl").read_text()
     stand_in(api.folder, program.replace("ln -s", f'sleep 600 & echo -n $! > "{login}"; ln -s'))
-    (long := api.folder / ("x" * 90)).mkdir()  # a socket's path has a hundred characters
+    (unfit := api.folder / ("x" * letters)).mkdir()  # a socket's path has a hundred characters
+    unfit.chmod(mode)
     options = ("--context=c", "--kubeconfig=k", "--as=jane", "--token=t")
-    plugin = process("status", "--watch", "--request-timeout=0", *options, TMPDIR=str(long))
+    plugin = process("status", "--watch", "--request-timeout=0", *options, TMPDIR=str(unfit))
     with plugin as running, ExitStack() as ending:
         ending.callback(running.kill)
         assert running.stdout is not None

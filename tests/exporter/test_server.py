@@ -82,6 +82,9 @@ async def test_the_root_says_what_there_is_in_prometheus_text_format() -> None:
         assert last["at"]
     with pytest.raises(ApiError):
         await scrape(pod, port)
+    async with http_server.serving(aiohttp.web.Application(), "127.0.0.1", port):
+        with pytest.raises(ApiError, match="HTTP 404 Not Found"):
+            await scrape(pod, port)
     async with serving(store_of(PROFILE, N1)) as url, client() as http, http.get(f"{url}/metrics") as response:
         assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
 

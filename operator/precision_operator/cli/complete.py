@@ -112,8 +112,7 @@ async def _names(cluster: Any, kind: str, options: Mapping[str, str]) -> Sequenc
         return await _in_reports(cluster, namespace, kind, options.get("--profile"))
     namespaces = paths.collection("v1", "namespaces")
     path = {"profile": paths.profiles(namespace), "node": paths.NODES, "namespace": namespaces}[kind]
-    names: Sequence[str] = await cluster.list_views(path, lambda raw: str(raw["metadata"]["name"]))
-    return names
+    return [*await cluster.list_views(path, lambda raw: str(raw["metadata"]["name"]))]
 
 
 async def _in_reports(cluster: Any, namespace: str, kind: str, profile: str | None) -> Sequence[str]:

@@ -171,10 +171,9 @@ class _Lists:
         try:
             await list_into(self.cache, self.cluster, kind, None if at_once else self.namespace, self.node)
         except ApiError as error:
-            if kind == "slices" and error.status == 404:  # before Kubernetes 1.34
-                return
-            if kind == "slices" and error.status == 403:
-                self.notes.append("GPUs by resource claim are not seen, since you may not list resourceslices")
+            if kind == "slices" and error.status in (403, 404):  # 404: before Kubernetes 1.34
+                words = "GPUs by resource claim are not seen, since you may not list resourceslices"
+                self.notes += [words] if error.status == 403 else []
                 return
             if error.status != 403 or not self.everywhere or kind == "nodes":
                 raise

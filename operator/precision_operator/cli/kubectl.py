@@ -6,6 +6,7 @@ client follows no redirect, and reads no more than was asked for.
 
 import asyncio
 import json
+import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -17,13 +18,14 @@ from typing import IO
 
 from precision_operator.cli.options import Reach
 from precision_operator.cli.terminal import say
-from precision_operator.cluster import Cluster, ConnectionProblem
+from precision_operator.cluster import ApiError, Cluster, ConnectionProblem
 from precision_operator.cluster.client import Answer
 
 _SERVE = """\
 trap : INT HUP QUIT TERM
 tty=/dev/tty; (: <$tty) 2>/dev/null || tty=/dev/null
-{ kubectl config view --minify -o 'jsonpath={.contexts[0].context.namespace} {.clusters[0].cluster.server}' \
+{ kubectl config view --minify -o 'jsonpath={.contexts[0].context.namespace} {.clusters[0].cluster.server} '\
+'{range .users[*]}{.user.as}{end}' \
     "$@" 2>/dev/null
   echo; cat /var/run/secrets/kubernetes.io/serviceaccount/namespace 2>/dev/null; echo
   exec kubectl proxy --append-server-path --unix-socket="$0/api" "$@"; } <$tty &
@@ -35,16 +37,18 @@ read _; end $!; wait; rm -r "$0"
 
 
 class KubectlCluster(Cluster):
-    """Requests to the proxy that listens at `address`."""
+    """Requests to the proxy that listens at `address`, and impersonates `user`; empty: nobody."""
 
-    def __init__(self, address: str, namespace: str, server: str, deadline_seconds: float) -> None:
+    def __init__(self, address: str, namespace: str, server: str, deadline_seconds: float, user: str) -> None:
         super().__init__(namespace, server, deadline_seconds)
-        self._address = address
+        self._address, self._user = address, user
 
     @asynccontextmanager
     async def _exchange(
         self, method: str, target: str, headers: dict[str, str], body: object, silent_seconds: float | None
     ) -> AsyncIterator[Answer]:
+        if self._user and "Impersonate-User" in headers:  # the proxy would impersonate that one alone, by other rights
+            raise ApiError(403, "Forbidden", f"{self._user} is impersonated, and can't impersonate others")
         connection = HTTPConnection("localhost")
         connection.sock = line = socket.socket(socket.AF_UNIX)
         data = None if body is None else json.dumps(body).encode()
@@ -87,7 +91,8 @@ def through_kubectl(reach: Reach, deadline_seconds: float) -> Iterator[Cluster]:
     flags = {"context": reach.context, "kubeconfig": reach.kubeconfig, "as": reach.as_user, "token": reach.token}
     flags["request-timeout"] = f"{deadline_seconds:g}s"
     options = [f"--{name}={value}" for name, value in flags.items() if value is not None]
-    folder = mkdtemp(prefix="precision-", dir="/tmp" if len(gettempdirb()) > 80 else None)  # nobody else can enter it
+    is_shared = 0 < os.stat(gettempdirb()).st_mode & 0o1022 < 0o1000  # there another user may replace our folder
+    folder = mkdtemp(prefix="precision-", dir="/tmp" if is_shared or len(gettempdirb()) > 80 else None)
     serving = Popen(["sh", "-c", _SERVE, folder, *options], stdin=PIPE, stdout=PIPE, stderr=STDOUT)
     lifeline, out, said = serving.stdin, serving.stdout, list[bytes]()
     assert lifeline is not None
@@ -97,7 +102,7 @@ def through_kubectl(reach: Reach, deadline_seconds: float) -> Iterator[Cluster]:
     try:
         limit.start()
         of_context, of_pod = (out.readline().decode().strip("\n") for _ in range(2))
-        namespace, _, server = of_context.partition(" ")
+        namespace, server, user = f"{of_context}  ".split(" ", 2)
         while not (line := out.readline()).startswith(b"Starting to serve"):
             if not line:
                 words = b"".join(said).decode(errors="replace").strip().removeprefix("error: ")
@@ -105,7 +110,8 @@ def through_kubectl(reach: Reach, deadline_seconds: float) -> Iterator[Cluster]:
             said.append(line)
         limit.cancel()
         relay.start()
-        yield KubectlCluster(f"{folder}/api", namespace or of_pod or "default", server, deadline_seconds)
+        address, user = f"{folder}/api", reach.as_user or user.strip()
+        yield KubectlCluster(address, namespace or of_pod or "default", server, deadline_seconds, user)
     finally:
         limit.cancel()
         lifeline.close()

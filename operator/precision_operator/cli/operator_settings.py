@@ -1,12 +1,12 @@
 """How operators are configured, and which namespaces they serve, as far as a user may look."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.cli.connection_options import or_if_forbidden
 from precision_operator.cluster import Cluster, get_or_none, paths
-from precision_operator.core.observe.observed import ProfileView, Raw, Settings
+from precision_operator.core.observe.observed import ProfileView, Settings
 from precision_operator.core.observe.stop import strictest
 from precision_operator.shell.settings import BINDINGS, OURS, Configured, configured_in, operator_of
 from precision_operator.shell.switch import stop_said
@@ -26,10 +26,17 @@ class Operators:
 
 
 async def configured(cluster: Cluster, namespace: str, notes: list[str]) -> Operators | None:
-    """How operators are configured by their Deployments; None: it can't be told. Those of other versions are noted."""
+    """How operators are configured by Deployments that the chart's bindings name, since anybody may make others.
+
+    None: it can't be told. Those of other versions are noted.
+    """
     operators: list[Configured] = []
     problems: list[str] = []
-    for deployment in await _deployments(cluster):
+    bound, _ = await or_if_forbidden(cluster.list_trimmed(BINDINGS, operator_of, OURS), ([], ""))
+    for path in dict.fromkeys(paths.item(paths.deployments(place), name) for place, name in bound):
+        deployment = await or_if_forbidden(get_or_none(cluster, path), None)
+        if deployment is None:
+            continue
         try:
             seen = configured_in(deployment)
         except Exception as error:
@@ -47,14 +54,6 @@ async def configured(cluster: Cluster, namespace: str, notes: list[str]) -> Oper
         return None
     watched = frozenset(name for operator in operators for name in operator.namespaces)
     return Operators(serving or operators[0], watched)
-
-
-async def _deployments(cluster: Cluster) -> Sequence[Raw]:
-    """Those of operators that bindings of the chart name, where the user may see both: anybody may make others."""
-    programs, _ = await or_if_forbidden(cluster.list_trimmed(BINDINGS, operator_of, OURS), ([], ""))
-    wanted = [paths.item(paths.deployments(place), name) for place, name in programs]
-    there = [await or_if_forbidden(get_or_none(cluster, path), None) for path in dict.fromkeys(wanted)]
-    return [raw for raw in there if raw is not None]
 
 
 def served_places(

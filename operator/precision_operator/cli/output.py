@@ -87,10 +87,8 @@ def as_names(rows: Sequence[OutputRow]) -> str:
 
 
 def _object_name(row: OutputRow) -> str:
-    if row.get("node"):
-        return f"node/{row['node']}"
-    if row.get("kind") == "node":
-        return f"node/{row['name']}"
+    if row.get("node") or row.get("kind") == "node":
+        return f"node/{row.get('node') or row['name']}"
     if row.get("kind") == "report":
         return f"nodeprecisionreport.{GROUP}/{row['name']}"
     profile = row.get("profile") or (row.get("name") if row.get("kind") == "profile" else "")

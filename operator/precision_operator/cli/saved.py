@@ -1,11 +1,12 @@
 """What a user has saved: the documents of YAML and JSON files, the first profile and the nodes among them."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from precision_api.facts.names import API_VERSION, PROFILE_KIND
+from precision_operator.core.observe.raw_object import section
 
 Document = dict[str, Any]
 
@@ -26,7 +27,7 @@ def saved_profile(path: str) -> Document:
         raise ValueError(f"{path}: apiVersion is {profile.get('apiVersion')!r}; this version reads {API_VERSION}")
     if not profile.get("spec"):
         raise ValueError(f"{path}: the {PROFILE_KIND} has no spec; add one, such as workload: {{preset: llama3-8b}}")
-    if not _meta(profile).get("name"):
+    if not section(profile, "metadata").get("name"):
         raise ValueError(f"{path}: the {PROFILE_KIND} has no metadata.name; add one")
     return profile
 
@@ -34,7 +35,9 @@ def saved_profile(path: str) -> Document:
 def saved_nodes(path: str) -> tuple[Document, ...]:
     """The nodes of a file, as `kubectl get nodes -o json` (or -o yaml) saves them: a list, an array or a single one."""
     documents = objects(path)
-    strange = [item for item in documents if item.get("kind", "Node") != "Node" or not _meta(item).get("name")]
+    strange = [
+        item for item in documents if item.get("kind", "Node") != "Node" or not section(item, "metadata").get("name")
+    ]
     if strange:
         raise ValueError(f"{path}: it holds {_kinds(strange)}; save nodes with kubectl get nodes -o json")
     names = [item["metadata"]["name"] for item in documents]
@@ -88,11 +91,6 @@ def _items(path: str, document: Any) -> Iterator[Document]:
         yield document
     elif document is not None:
         raise ValueError(f"{path}: it holds {str(document)[:40]!r}, which is no Kubernetes object")
-
-
-def _meta(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    meta = item.get("metadata")
-    return meta if isinstance(meta, Mapping) else {}
 
 
 def _kinds(items: list[Document]) -> str:

@@ -31,7 +31,7 @@ CLUSTER = Code(1, "Cluster", "The API server can't be reached, refuses the crede
 WRONG_INPUT = Code(
     2, "WrongInput", "An option, a file or a name is wrong: no such profile, node or pool; the nearest ones are named."
 )
-NO_RIGHT = Code(3, "NoRight", "A right is missing; the message names verb, resource and namespace.")
+NO_RIGHT = Code(3, "NoRight", "A right is missing; the message, or doctor's line, names verb, resource and namespace.")
 NO_CRDS = Code(4, "NoCRDs", "The cluster has no PrecisionProfiles: the chart is not installed there.")
 NO_ANSWER = Code(
     5, "NoAnswer", "There is no result yet, the two sides of a comparison can't be compared, or a plan's limits clash."

@@ -13,6 +13,8 @@ Component = Literal["operator", "exporter"]
 Scope = Literal["cluster", "namespace", "own"]
 """cluster: bound once, for all namespaces; namespace: in each watched namespace; own: in the program's own."""
 COMPONENTS: tuple[Component, ...] = get_args(Component)
+ANYWHERE = "kube-public"
+"""A namespace where no right of ours is bound: what may be done there may be done everywhere."""
 
 _READ = ("get", "list", "watch")
 OWN_DEPLOYMENT = "OWN-DEPLOYMENT"

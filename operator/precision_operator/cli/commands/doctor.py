@@ -5,7 +5,7 @@ import typer
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.options import FormOf, Namespace, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, printed
-from precision_operator.cli.terminal import WRONG, say
+from precision_operator.cli.terminal import NO_RIGHT, WRONG, end, say
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.status.doctor import KEYS, Facts, checked, text
@@ -25,5 +25,8 @@ def doctor(output: FormOf = OutputFormat.TABLE, namespace: Namespace = None, *, 
 
     made = checked(ask_cluster(reach, ask))
     say(printed(made, output, lambda wide: text(made), made["checks"], KEYS))
-    if any(row["fix"] for row in made["checks"]):
+    states = {row["check"]: row["state"] for row in made["checks"]}
+    if "wrong" in states.values():
         raise typer.Exit(WRONG.number)
+    if states["operator"] != "ok":
+        end(NO_RIGHT, "nothing is seen of an operator: ask for these rights, or name its namespace with -n")

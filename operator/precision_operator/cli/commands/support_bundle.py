@@ -266,11 +266,7 @@ def node_facts(raw: Mapping[str, Any]) -> dict[str, Any]:
             "name": meta["name"],
             "uid": meta.get("uid"),
             "creationTimestamp": meta.get("creationTimestamp"),
-            "labels": {
-                key: text
-                for key, text in (meta.get("labels") or {}).items()
-                if "/" in key and key.partition("/")[0].endswith(_OURS)
-            },
+            "labels": {k: v for k, v in (meta.get("labels") or {}).items() if k.rpartition("/")[0].endswith(_OURS)},
             "annotations": {key: text for key, text in (meta.get("annotations") or {}).items() if GROUP in key},
         },
         "spec": {"taints": spec.get("taints"), "unschedulable": spec.get("unschedulable")},

@@ -21,12 +21,10 @@ from precision_operator.core.observe.images import image_names
 from precision_operator.core.observe.observed import Observed, Raw, Settings
 from precision_operator.core.observe.raw_object import condition_of, entries, section
 from precision_operator.core.plan import Plan
-from precision_operator.core.rbac import GRANTS, OWN_DEPLOYMENT, OWN_STOP, Grant
+from precision_operator.core.rbac import ANYWHERE, GRANTS, OWN_DEPLOYMENT, OWN_STOP, Grant
 from precision_operator.core.reasons import Said
 from precision_operator.core.status.decisions import DECISIONS, WOULD_START, rows
 
-ANYWHERE = "kube-public"
-"""A namespace where no right of ours is bound: what may be done there may be done everywhere."""
 _named = partial(first_of, most=5)
 INSTANCE = "app.kubernetes.io/instance"
 
@@ -37,9 +35,11 @@ class Unseen(str):
 
 @dataclass(frozen=True)
 class Release:
-    """An operator as its Deployment says."""
+    """An operator as its Deployment says; its release's Deployments by component; the operators of other releases."""
 
     deployment: Raw
+    programs: Mapping[str, Raw]
+    others: Sequence[tuple[str, str]]
     settings: Settings
     namespaces: tuple[str, ...]
 
@@ -106,21 +106,21 @@ def _definitions(definitions: Raw, install: str) -> Result:
     return f"{', '.join(roots)} of {API_VERSION}, as this program knows them", ""
 
 
-def _operator(operator: Release | str, install: str) -> Result:
-    if isinstance(operator, str):
-        return operator, install
+def _operator(operator: Release | Result) -> Result:
+    if not isinstance(operator, Release):
+        return operator
     version = section(operator.deployment["metadata"], "labels").get("app.kubernetes.io/version", "unknown")
-    return f"{'/'.join(operator.key)}, version {version}, serves {', '.join(operator.namespaces)}", ""
+    also = f"; other releases, not checked: {_named([*map('/'.join, operator.others)])}" if operator.others else ""
+    return f"{'/'.join(operator.key)}, version {version}, serves {', '.join(operator.namespaces)}{also}", ""
 
 
 def _leader(release: Release, pods: Sequence[Raw], lease: Raw, now: datetime) -> Result:
-    if not _is_ready("operator", pods):
+    if not (pods := _ready("operator", pods)):
         return Unseen("a pod of the operator that is ready")
     spec, fix = section(lease, "spec"), "kubectl -n {} logs deployment/{} --tail=50".format(*release.key)
     holder, renewed = spec.get("holderIdentity"), time_or_none(spec.get("renewTime"))
     lasts = int(spec.get("leaseDurationSeconds") or 15)
     silent = (now - renewed).total_seconds() if holder and renewed else math.inf
-    pods = [pod for pod in pods if component_of(pod) == "operator" and not _not_ready(pod)]
     ready = [time_or_none(condition_of(section(pod, "status"), "Ready").get("lastTransitionTime")) for pod in pods]
     if silent > lasts and all(since and (now - since).total_seconds() < 2 * lasts for since in ready):
         return Unseen(f"a replica that leads: all are ready since seconds, and wait for the Lease ({lasts} s)")
@@ -170,10 +170,10 @@ def _image_names(release: Release) -> Result:
     return ", ".join(images), ""
 
 
-def _pods(release: Release, pods: Sequence[Raw], programs: Mapping[str, Raw]) -> Result:
+def _pods(release: Release, pods: Sequence[Raw]) -> Result:
     problems = [f"{pod['metadata']['name']}: {why}" for pod in pods if (why := _not_ready(pod))]
     ready = Counter(component_of(pod) for pod in pods if not _not_ready(pod))
-    wanted = {component: max(section(raw, "spec").get("replicas", 1), 1) for component, raw in programs.items()}
+    wanted = {component: max(section(raw, "spec").get("replicas", 1), 1) for component, raw in release.programs.items()}
     problems += [f"{name}: {ready[name]} of {most} ready" for name, most in wanted.items() if ready[name] < most]
     if problems and _examples(release.images):
         return Unseen("image names that can be pulled")
@@ -196,15 +196,15 @@ def _not_ready(pod: Raw) -> str:
     return f"{said.get('reason', 'not ready')} {said.get('message', '')}".strip()[:200]
 
 
-def _is_ready(component: str, pods: Sequence[Raw]) -> bool:
-    return any(component_of(pod) == component and not _not_ready(pod) for pod in pods)
+def _ready(component: str, pods: Sequence[Raw]) -> list[Raw]:
+    return [pod for pod in pods if component_of(pod) == component and not _not_ready(pod)]
 
 
 def _secrets(release: Release, secrets: Mapping[str, bool]) -> Result:
     if absent := [name for name, there in secrets.items() if not there]:
-        fix = "kubectl -n {} create secret docker-registry {} --docker-server=REGISTRY".format(*absent[0].split("/"))
-        is_account = absent[0].startswith("ServiceAccount ")
-        return f"there is no {_named(absent)}", again(release.deployment) if is_account else fix
+        kind, place, name = absent[0].replace("/", " ").rsplit(" ", 2)
+        fix = f"kubectl -n {place} create secret docker-registry {name} --docker-server=REGISTRY"
+        return f"there is no {_named(absent)}", again(release.deployment) if kind == "ServiceAccount" else fix
     return _named([name for name in secrets if not name.startswith("ServiceAccount ")]) or "none is named", ""
 
 
@@ -231,7 +231,7 @@ def _free(world: World) -> list[str]:
 
 
 def _exporter(release: Release, pods: Sequence[Raw], scrapes: Mapping[str, Raw | str]) -> Result:
-    if not _is_ready("exporter", pods):
+    if not _ready("exporter", pods):
         return Unseen("a pod of the exporter that is ready")
     silent = [f"{pod}: {answer}" for pod, answer in scrapes.items() if isinstance(answer, str)]
     if silent:

@@ -15,21 +15,21 @@ from precision_operator.core.observe.observed import Raw
 from precision_operator.core.observe.stop import strictest
 from precision_operator.core.observe.views import profile_view, with_operator_defaults
 from precision_operator.core.plan import plan
-from precision_operator.core.rbac import COMPONENTS
-from precision_operator.core.status.doctor import ANYWHERE, INSTANCE, Facts, Release, Unseen, World, again, component_of
+from precision_operator.core.rbac import ANYWHERE, COMPONENTS
+from precision_operator.core.status.doctor import INSTANCE, Facts, Release, Result, Unseen, World, again, component_of
 from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache
 from precision_operator.shell.observing.gather import Gatherer, list_into
 from precision_operator.shell.settings import BINDINGS, OURS, configured_in, operator_of
 from precision_operator.shell.switch import stop_said
 
 T = TypeVar("T")
-Programs = Mapping[str, Raw]
-"""Deployments by component."""
 LOOKS = 256
 """How many nodes are looked at: a bound, for a fleet that is busy throughout."""
 _REVIEWS = paths.collection("authorization.k8s.io/v1", "selfsubjectrulesreviews")
-_METADATA = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
-"""What is asked for of a Secret: that it is there, never what it holds."""
+_TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+"""What is asked for of a Secret: a row with its name and type, never what it holds."""
+_LOGINS = {"kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg"}
+_NOWHERE = "there is no Deployment of the operator that the chart's bindings name (with -n: its labels)", again({})
 _SPEC = {"workload": {"preset": "llama3-8b"}, "rollout": {"maxConcurrent": "100%", "maxImagePulls": "100%"}}
 """A first profile that limits nothing: an agent would start on each node that is free."""
 Scrape = Callable[[Raw, int], Awaitable[str]]
@@ -44,84 +44,80 @@ async def looked_at(
     `own` is the Deployment of the operator that asks itself, which may read no other; it knows whether there is an
     exporter. Raises ApiError where the API server does not answer, or does not know who asks.
     """
-    programs = await _or(_programs(cluster, place, own, exports), {})
-    operator = programs if isinstance(programs, Unseen) else _release(programs)
-    there = {} if isinstance(programs, Unseen) else programs.get("operator", {})
-    facts: dict[str, Any] = {"now": cluster.server_time.now(), "operator": operator, "install": again(there)}
+    operator = await _or(_release(cluster, place, own, exports), _NOWHERE)
+    facts: dict[str, Any] = {"now": cluster.server_time.now(), "operator": operator}
     facts["definitions"] = await _or(cluster.get(f"/openapi/v3/apis/{API_VERSION}"), {})
-    if isinstance(programs, Unseen) or not isinstance(operator, Release):
-        return facts
+    if not isinstance(operator, Release):
+        return facts | {"install": _NOWHERE[1] if isinstance(operator, Unseen) else operator[1]}
     home, lease = operator.key[0], operator.option("--lease-name")
-    labels = operator.deployment["metadata"].get("labels") or {}
-    ours = f"{OURS},{INSTANCE}={labels[INSTANCE]}" if INSTANCE in labels else OURS
+    ours = f"{OURS},{INSTANCE}={(operator.deployment['metadata'].get('labels') or {}).get(INSTANCE, '')}"
     pods = await _or(cluster.list_views(paths.pods(home), _of_program, ours), [])
     return facts | {
         "release": operator,
-        "programs": programs,
+        "install": again(operator.deployment),
         "lease": await _or(cluster.get(paths.item(paths.leases(home), lease)), {}),
-        "rules": await _or(_rules(cluster, operator, programs, bool(own)), {}),
+        "rules": await _or(_rules(cluster, operator, bool(own)), {}),
         "pods": pods,
-        "secrets": await _or(_secrets(cluster, operator, programs), {}),
+        "secrets": await _or(_secrets(cluster, operator), {}),
         "world": await _or(_world(cluster, operator), Unseen("the definitions")),
-        "scrapes": pods if isinstance(pods, Unseen) else await _or(_scrapes(scrape, programs, pods), {}),
+        "scrapes": pods if isinstance(pods, Unseen) else await _or(_scrapes(scrape, operator, pods), {}),
     }
 
 
 def _of_program(raw: Raw) -> Raw | None:
-    """A pod of operator or exporter that has not ended, as evicted ones have."""
-    has_ended = raw["status"].get("phase") in ("Failed", "Succeeded")
+    """A pod of operator or exporter that has not ended, as evicted ones have, and is not ending."""
+    has_ended = raw["status"].get("phase") in ("Failed", "Succeeded") or "deletionTimestamp" in raw["metadata"]
     return raw if component_of(raw) in COMPONENTS and not has_ended else None
 
 
 async def _or(reading: Awaitable[T], absent: T | Unseen) -> T | Unseen:
-    """What was read, or `absent`. Raises ApiError where nothing answers, or not to who asks."""
+    """What was read, or `absent` for 404; for 403 the right that lacks. Raises ApiError for all else."""
     try:
         return await reading
     except ApiError as error:
-        if error.status in (0, 401):
+        if error.status not in (403, 404):
             raise
-        needs = f"a right: {error.words}" if error.status == 403 else f"an answer: {error}"
-        return absent if error.status == 404 else Unseen(needs)
+        return absent if error.status == 404 else Unseen(f"a right: {error.words}")
 
 
-async def _programs(cluster: Cluster, namespace: str | None, own: str, exporter: bool) -> Programs:
-    """Of the first release that a binding of the chart names, as anybody may make other Deployments; or one's own."""
-    if own:
-        there = await cluster.get(paths.item(paths.deployments(cluster.namespace), own))
-        return {"operator": there} | ({"exporter": {}} if exporter else {})
-    for place, name in await cluster.list_views(BINDINGS, operator_of, OURS):
-        wanted = {c: f"{name.removesuffix('operator')}{c}" for c in COMPONENTS if namespace in (None, place)}
-        raws = {c: await get_or_none(cluster, paths.item(paths.deployments(place), n)) for c, n in wanted.items()}
-        if raws.get("operator"):
-            return {component: raw for component, raw in raws.items() if raw}
-    return {}
+async def _release(cluster: Cluster, namespace: str | None, own: str, exports: bool) -> Release | Result:
+    """The first that a binding of the chart names, as anybody may make others; else, in a `namespace`, by labels."""
+    bound = [(cluster.namespace, own)] if own else await _or(cluster.list_views(BINDINGS, operator_of, OURS), [])
+    names = [key for key in (() if isinstance(bound, Unseen) else bound) if namespace in (None, key[0])]
+    if namespace and not names:
+        labels = f"{OURS},app.kubernetes.io/component=operator"
+        listed = cluster.list_views(paths.deployments(namespace), lambda raw: str(raw["metadata"]["name"]), labels)
+        bound = names = [(namespace, name) for name in await listed]
+    for place, name in names:
+        path = paths.item(paths.deployments(place), name.removesuffix("operator"))
+        raws = {c: await get_or_none(cluster, f"{path}{c}") for c in (COMPONENTS[:1] if own else COMPONENTS)}
+        if operator := raws["operator"]:
+            programs: dict[str, Raw] = {component: raw for component, raw in raws.items() if raw}
+            programs |= {"exporter": {}} if own and exports else {}
+            others = [key for key in names if key != (place, name)]
+            try:
+                configured = configured_in(operator)
+            except ValueError as error:
+                return f"its Deployment is of another version than this program: {error}", again(operator)
+            return Release(operator, programs, others, configured.settings, configured.namespaces)
+    return bound if isinstance(bound, Unseen) else _NOWHERE
 
 
-def _release(programs: Programs) -> Release | str:
-    if "operator" not in programs:
-        return "there is no Deployment of the operator that a ClusterRoleBinding of the chart names"
-    try:
-        configured = configured_in(programs["operator"])
-    except ValueError as error:
-        return f"its Deployment is of another version than this program: {error}"
-    return Release(programs["operator"], configured.settings, configured.namespaces)
-
-
-async def _rules(cluster: Cluster, operator: Release, programs: Programs, own: bool) -> dict[tuple[str, str], Raw]:
+async def _rules(cluster: Cluster, operator: Release, own: bool) -> dict[tuple[str, str], Raw]:
     """Of the operator, where it asks itself; else of both programs, impersonated."""
-    rules, there = dict[tuple[str, str], Raw](), [component for component in COMPONENTS if programs.get(component)]
+    rules, there = dict[tuple[str, str], Raw](), [component for component, raw in operator.programs.items() if raw]
     for component, place in product(there, {ANYWHERE, operator.key[0], *operator.namespaces}):
-        account = programs[component]["spec"]["template"]["spec"].get("serviceAccountName", "default")
+        account = operator.programs[component]["spec"]["template"]["spec"].get("serviceAccountName", "default")
         user = f"system:serviceaccount:{operator.key[0]}:{account}"
         who, asked = {} if own else {"Impersonate-User": user}, {"spec": {"namespace": place}}
         rules[component, place] = (await cluster.create(_REVIEWS, asked, headers=who))["status"]
     return rules
 
 
-async def _secrets(cluster: Cluster, operator: Release, programs: Programs) -> Mapping[str, bool]:
+async def _secrets(cluster: Cluster, operator: Release) -> Mapping[str, bool]:
     home, there, naming = operator.key[0], dict[str, bool](), [(operator.key[0], operator.pod)]
     accounts = [(place, operator.settings.agent_service_account) for place in operator.namespaces]
-    pods = [raw["spec"]["template"]["spec"] for raw in programs.values() if raw]
+    pods = [raw["spec"]["template"]["spec"] for raw in operator.programs.values() if raw]
     for place, name in [*accounts, *((home, pod.get("serviceAccountName", "default")) for pod in pods)]:
         account = await get_or_none(cluster, paths.item(paths.collection("v1", "serviceaccounts", place), name))
         there[f"ServiceAccount {place}/{name}"] = account is not None
@@ -129,7 +125,8 @@ async def _secrets(cluster: Cluster, operator: Release, programs: Programs) -> M
     for place, raw in naming:
         for row in raw.get("imagePullSecrets") or ():
             path = paths.item(paths.collection("v1", "secrets", place), row["name"])
-            there[f"{place}/{row['name']}"] = await get_or_none(cluster, path, headers=_METADATA) is not None
+            table = await get_or_none(cluster, path, headers=_TABLE) or {"rows": ()}
+            there[f"docker-registry Secret {place}/{row['name']}"] = any(_LOGINS & {*r["cells"]} for r in table["rows"])
     return there
 
 
@@ -156,8 +153,8 @@ async def _world(cluster: Cluster, operator: Release) -> World:
     return next(item for item in decided.profiles if item.profile.uid == "doctor"), decided, seen
 
 
-async def _scrapes(scrape: Scrape, programs: Programs, pods: Sequence[Raw]) -> dict[str, Raw | str] | Unseen:
-    if "exporter" not in programs:
+async def _scrapes(scrape: Scrape, operator: Release, pods: Sequence[Raw]) -> dict[str, Raw | str] | Unseen:
+    if "exporter" not in operator.programs:
         return Unseen("an exporter (exporter.enabled of the chart)")
     answers: dict[str, Raw | str] = {}
     for pod in (pod for pod in pods if component_of(pod) == "exporter"):
