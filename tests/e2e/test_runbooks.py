@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from precision_lab.fleet.fleet import NodeSpec
 from precision_operator.cli import app
-from tests.monitoring.test_alerts import FIRES_AND_CLEARS
+from tests.monitoring.clearing import FIRES_AND_CLEARS
 from tests.support.eventually import eventually
 from tests.support.site import Scene, reasons, specs
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from precision_operator.monitoring.alerts import ALERTS
-from tests.monitoring.test_alerts import FIRES_AND_CLEARS
+from tests.monitoring.clearing import FIRES_AND_CLEARS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerting.md").read_text(encoding="utf-8")
 CONFIGURATION: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
