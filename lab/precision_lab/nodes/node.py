@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -35,28 +36,6 @@ POD_PIDS = 1024
 """Processes and threads that a pod may have."""
 START_SECONDS = 60.0
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-CONTAINERD = """version = 3
-root = "{folder}/containerd/root"
-state = "{folder}/containerd/state"
-[grpc]
-  address = "{folder}/containerd.sock"
-[plugins."io.containerd.cri.v1.images".pinned_images]
-  sandbox = "{pause}"
-[plugins."io.containerd.cri.v1.images".registry]
-  config_path = "{folder}/registries"
-[plugins."io.containerd.cri.v1.runtime"]
-  # Without CAP_SYS_RESOURCE nobody may lower an oom_score_adj.
-  restrict_oom_score_adj = true
-  cdi_spec_dirs = ["{folder}/cdi"]
-[plugins."io.containerd.cri.v1.runtime".cni]
-  bin_dirs = ["{cni}"]
-  conf_dir = "{folder}/cni"
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-  SystemdCgroup = false
-  BinaryName = "{runc}"
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +224,8 @@ def prepare(node: Node, plane: ControlPlane, authority: Authority) -> None:
     cgroups.create(f"{plane.run_dir.name}/{node.name}")
     pair = issue(authority, datetime.now(UTC), f"system:node:{node.name}", "system:nodes")
     write(folder / "kubeconfig", Credentials(plane.url, authority.pem, pair))
-    text = CONTAINERD.format(folder=folder, pause=PAUSE_IMAGE, cni=CNI_PROGRAMS, runc=node.programs["runc"])
+    template = files(__package__).joinpath("containerd.toml").read_text(encoding="utf-8")
+    text = template.format(folder=folder, pause=PAUSE_IMAGE, cni=CNI_PROGRAMS, runc=node.programs["runc"])
     (folder / "containerd.toml").write_text(text)
     (folder / "cni" / "10-bridge.conflist").write_text(json.dumps(_network(node)))
     (folder / "resolv.conf").write_text(f"nameserver {DNS_ADDRESS}\n")
