@@ -21,6 +21,7 @@ import pytest
 
 from benchmarks.planner import problem
 from precision_api.kinds.capacity_plan import PlanStatus
+from precision_operator.cluster import container_memory
 from precision_operator.planner.answer.planning import PlanAnswer, answer, with_odds
 from precision_operator.planner.answer.work import DATA_BYTES, NO_MEMORY, Work
 from precision_operator.planner.inputs.spec_terms import terms
@@ -33,7 +34,7 @@ from precision_operator.planner.solving.options import offers, sizes
 from precision_operator.planner.solving.prices import Market, priced
 from precision_operator.planner.solving.program import AssignmentProgram
 from precision_operator.planner.solving.sizes import MOST
-from precision_operator.shell.plans.plan_processes import AT_ONCE, PlanProcesses, Room, container_bytes, plans_at_once
+from precision_operator.shell.plans.plan_processes import AT_ONCE, PlanProcesses, Room, plans_at_once
 from tests.planner.test_planning_loop import PATIENCE_SECONDS, Scene, Written, add, plan_object, planning
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 from tests.support.hanging_solvers import FOR_EVER, FOUND, PROVED, finds_and_dies, finds_and_hangs
@@ -233,10 +234,36 @@ async def test_as_many_as_there_is_room_for_may_hang_until_their_time_is_over(sc
     ("limit", "plans"), [("max", 4), ("", 4), (str(1 << 30), 1), (str(2 << 30), 2), (str(64 << 30), 4), ("1", 1)]
 )
 def test_as_many_plans_are_solved_at_once_as_the_container_has_room_for(limit: str, plans: int, tmp_path: Path) -> None:
-    path = tmp_path / "memory.max"
     if limit:
-        path.write_text(f"{limit}\n")
-    assert plans_at_once(container_bytes(path)) == plans
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+    assert plans_at_once(container_memory.limit_bytes(tmp_path)) == plans
+
+
+@pytest.mark.parametrize(
+    ("files", "ratio"),
+    [
+        ({"memory.max": "1000", "memory.current": "950", "memory.stat": "anon 1\ninactive_file 50\n"}, 0.9),
+        ({"memory.max": "max", "memory.current": "950", "memory.stat": "inactive_file 50\n"}, None),
+        (
+            {
+                "memory/memory.limit_in_bytes": "1000",
+                "memory/memory.usage_in_bytes": "950",
+                "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 50\n",
+            },
+            0.9,
+        ),
+        ({"memory/memory.limit_in_bytes": f"{2**63 - 4096}", "memory/memory.usage_in_bytes": "950"}, None),
+        ({}, None),
+    ],
+)
+def test_a_containers_memory_is_told_without_the_cache_that_can_be_given_back(
+    files: dict[str, str], ratio: float | None, tmp_path: Path
+) -> None:
+    (tmp_path / "memory").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    used = container_memory.used_ratio(tmp_path)
+    assert math.isnan(used) if ratio is None else used == ratio
 
 
 async def test_the_plans_of_one_namespace_take_turns_with_those_of_another() -> None:

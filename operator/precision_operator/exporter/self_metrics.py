@@ -9,6 +9,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, Summary
 
 from precision_api.facts.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
+from precision_operator.cluster.container_memory import used_ratio
 from precision_operator.cluster.watch_loop import WatchState, WatchTarget
 from precision_operator.exporter.body import Body
 from precision_operator.exporter.fitting import LIMIT_BYTES, NONE, PLAIN
@@ -41,6 +42,10 @@ class OwnMetrics:
             "precision_exporter_body_limit_bytes",
             "Size from which scrapers refuse a body (vmagent's default); the log says what to do before it is reached.",
         ).set(LIMIT_BYTES)
+        gauge(
+            "precision_exporter_memory_ratio",
+            "Memory of the exporter's container over its limit, without file cache; NaN: no limit.",
+        ).set_function(used_ratio)
         self._left_out = gauge(
             "precision_exporter_left_out_nodes",
             "Nodes that a full shard has no room for: of which families (detail: those of that level; node: all).",

@@ -5,7 +5,7 @@ Each is judged by installation (a cluster and the namespace of the programs), so
 
 from precision_operator.exporter.fitting import NEAR
 from precision_operator.exporter.watch import LIST_SECONDS
-from precision_operator.monitoring.alert import CLUSTER_NAME, INSTALLATION_NAME, Alert
+from precision_operator.monitoring.alert import CLUSTER_NAME, INSTALLATION_NAME, SHARE, Alert
 from precision_operator.monitoring.rules import CLUSTER, INSTALLATION, newest, once
 
 STUCK_SECONDS = 1800.0
@@ -32,6 +32,12 @@ _PROBLEM = f"max by ({INSTALLATION}, problem) ({{}}) > 0"
 _BLOCKED, _FAILS, _DOMAIN = (
     _PROBLEM.format(newest(f'precision_operator_node_condition_problems{{problem=~"{named}"}}'))
     for named in ("Unguarded|Refused|StaleSeconds|Starved", "FailUnconfirmed|FailHeld", "DomainFails")
+)
+
+MEMORY_NEAR = "0.85"
+_MEMORY = " or ".join(
+    f'label_replace({once(f"precision_{program}_memory_ratio")} > {MEMORY_NEAR}, "program", "{program}", "", "")'
+    for program in ("operator", "exporter")
 )
 
 HEALTH_ALERTS: tuple[Alert, ...] = (
@@ -135,5 +141,12 @@ HEALTH_ALERTS: tuple[Alert, ...] = (
         f'{{{{ $labels.path }}}}{CLUSTER_NAME} is beyond {{{{ "{NEAR}" | humanizePercentage }}}} of 16 MiB. '
         '{{ if eq $labels.path "/metrics" }}It holds pools, profiles and plans: make them fewer.'
         "{{ else }}Set exporter.shards to {{ $value }}: from 90 % on nodes that come are left out.{{ end }}",
+    ),
+    Alert(
+        "PrecisionMemoryNearLimit",
+        _MEMORY,
+        f"The {{{{ $labels.program }}}} uses {SHARE} of its memory limit{CLUSTER_NAME}",
+        f"At 100 % the kernel kills the {{{{ $labels.program }}}}{INSTALLATION_NAME}. Raise "
+        "{{ $labels.program }}.resources.limits.memory in the chart's values.",
     ),
 )

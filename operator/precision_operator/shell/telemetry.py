@@ -18,6 +18,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from precision_api.kinds.report import ReportAttempt
+from precision_operator.cluster.container_memory import used_ratio
 from precision_operator.cluster.http_server import probes
 from precision_operator.cluster.watch_loop import WatchState, WatchTarget
 from precision_operator.core.attempts.actions import Close, Collect
@@ -167,6 +168,10 @@ class Telemetry:
             "How far the clock of the operator's machine is ahead of the API server's, negative where it is behind; 0 "
             "within 10 s. The API server's counts.",
         )
+        gauge(
+            "precision_operator_memory_ratio",
+            "Memory of the operator's container over its limit, without file cache; NaN: no limit.",
+        ).set_function(used_ratio)
         self._age = gauge(
             "precision_operator_watch_age_seconds",
             "Time since the last watch event, bookmark or list, by kind and namespace (empty: the cluster).",

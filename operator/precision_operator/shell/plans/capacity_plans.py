@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from precision_api.facts.names import API_VERSION, PLAN_PLURAL, grouped
 from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
-from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster import ApiError, Cluster, container_memory, paths
 from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.cluster.object_store import identity
 from precision_operator.core.attempts.faults import Fault
@@ -35,7 +35,7 @@ from precision_operator.shell.events import write_event
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.patches import whole_status
-from precision_operator.shell.plans.plan_processes import PlanProcesses, Room, container_bytes
+from precision_operator.shell.plans.plan_processes import PlanProcesses, Room
 from precision_operator.shell.telemetry import FaultLog
 
 _log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class Planning:
         """UIDs of plans that are not served: older ones fill their namespace."""
         self._sight = 0
         """Changes when anything does that inputs might hang on; by identity, so it is quick."""
-        self._processes = processes or PlanProcesses(limit=container_bytes())
+        self._processes = processes or PlanProcesses(limit=container_memory.limit_bytes())
 
     def see(self, event: Raw) -> None:
         if event["type"] == "DELETED" or event["object"]["metadata"].get("deletionTimestamp"):

@@ -7,7 +7,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
-from pathlib import Path
 
 from precision_operator.planner.answer.work import (
     MOST_SECONDS,
@@ -25,15 +24,6 @@ OWN_BYTES = 512 << 20
 """What the operator itself keeps of its container's memory: 486 MiB with 10,000 nodes."""
 PLAN_BYTES = 768 << 20
 """Container's memory for each plan: one of 200 jobs on 20 pools takes half of it."""
-LIMIT = Path("/sys/fs/cgroup/memory.max")
-
-
-def container_bytes(path: Path = LIMIT) -> int | None:
-    """The memory limit of this container; None where it is not limited, or on cgroup v1."""
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):  # "max", or not cgroup v2
-        return None
 
 
 def plans_at_once(limit: int | None) -> int:
