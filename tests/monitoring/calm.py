@@ -219,6 +219,9 @@ CALM = {
     "an exporter at metrics level pool, which has no shards": Case(
         "ExporterDown", {BUILD: "1x100", "precision_exporter_shards": "0x100", **LEADS}, (30, 90), alive={}
     ),
+    "a program near its limit for nine minutes": Case(
+        "MemoryNearLimit", {"precision_operator_memory_ratio": "0.5x50 0.9x8 0.5x60"}, (59, 90)
+    ),
     "a body at half of its limit": Case("ExporterNearLimit", {**LIMIT, bytes_of("/metrics"): "50x100"}, (90,)),
 }
 QUIET = named(CALM)

@@ -198,6 +198,13 @@ CLEARING = (
         (45, 85),
         {"namespace": "ml"},
     ),
+    Case(
+        "MemoryNearLimit",
+        {"precision_operator_memory_ratio": "0.5x29 0.9x59 0.6x60"},
+        (20, 105),
+        (50, 85),
+        INSTALLED | {"program": "operator"},
+    ),
     Case("ClusterMissing", {EXPECTED: "1x300", BUILD: "_x100 1x200"}, (10, 110, 250), (40, 90), alive={}),
     Case(
         "ExporterDown",
