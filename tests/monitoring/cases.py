@@ -70,7 +70,7 @@ class Case:
         return self.name or self.alertname
 
     def input_series(self) -> list[dict[str, str]]:
-        given = {**self.alive, **self.series}
+        series = {**self.alive, **self.series}
         targets = (("", TARGET), ("o", OPERATOR), ("recorded", {}))
         of_cluster = {name: {**labels, "cluster": self.cluster} for name, labels in targets}
         return [
@@ -80,7 +80,7 @@ class Case:
                 ),
                 "values": with_stale_markers(values),
             }
-            for s, values in given.items()
+            for s, values in series.items()
         ]
 
     def words(self, **annotations: str) -> dict[str, Any]:

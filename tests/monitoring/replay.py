@@ -103,8 +103,8 @@ def with_stale_markers(values: str) -> str:
 def with_labels(series: str, labels: Mapping[str, str]) -> str:
     """The series with the labels of its target, as a scrape gives them: a label that the series has itself stands."""
     name, _, rest = series.rstrip("}").partition("{")
-    own = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', rest))
-    return name + label_text({label: value for label, value in (dict(labels) | own).items() if value})
+    own_labels = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', rest))
+    return name + label_text({label: value for label, value in (dict(labels) | own_labels).items() if value})
 
 
 PARTS: Mapping[str, Callable[[Alert], bool]] = {
@@ -149,10 +149,10 @@ def check(
 
 def firing(at: str, *expected: Mapping[str, str], cluster: str = "") -> dict[str, Any]:
     """A promtool test that exactly these alerts fire, each once, given by its labels; of one cluster where named."""
-    found = [{"labels": label_text(labels), "value": 1} for labels in expected]
+    firing_samples = [{"labels": label_text(labels), "value": 1} for labels in expected]
     chosen = f', cluster="{cluster}"' if cluster else ""
     expr = f'count by ({NAMED}) (ALERTS{{alertstate="firing"{chosen}}})'
-    return {"expr": expr, "eval_time": at, "exp_samples": found}
+    return {"expr": expr, "eval_time": at, "exp_samples": firing_samples}
 
 
 def label_text(labels: Mapping[str, str]) -> str:

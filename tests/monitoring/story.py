@@ -138,14 +138,14 @@ class Moment:
 
 def exposed(profiles: Sequence[Profile], shards: int = 1, level: Level = "node") -> bytes:
     """The exporter's text of these profiles: its store, its families, its own metrics."""
-    store, own = Store(level), OwnMetrics(process=False)
+    store, metrics = Store(level), OwnMetrics(process=False)
     for profile in profiles:
         store.see(PROFILE_PLURAL, profile.raw())
         for node in profile.nodes:
             store.see(REPORT_PLURAL, node.report(profile.name))
     body = build(store.view(), shards)
-    own.tell(body)
-    return body.text + own.text()
+    metrics.tell(body)
+    return body.text + metrics.text()
 
 
 class Heard(WatchState):
@@ -194,21 +194,23 @@ class Virtual(asyncio.SelectorEventLoop):
 @cache
 def last_lists(days: int) -> Sequence[int]:
     """By minute: what the real watch, with the chart's resync, says of its last list."""
-    loop, own, found = Virtual(), OwnMetrics(process=False), []
+    loop, metrics, times = Virtual(), OwnMetrics(process=False), []
 
     async def look() -> None:
-        watching = Watching(cast(Cluster, Endless()), Store("node"), own, exporter_targets([NAMESPACE]), LIST_SECONDS)
+        watching = Watching(
+            cast(Cluster, Endless()), Store("node"), metrics, exporter_targets([NAMESPACE]), LIST_SECONDS
+        )
         task = loop.create_task(watching.run())
         for minute in range(days * DAY // MINUTE + 1):
             await asyncio.sleep(minute * MINUTE - loop.time() + 1)
-            found.append(int(own.last_list.collect()[0].samples[0].value))
+            times.append(int(metrics.last_list.collect()[0].samples[0].value))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     jitter = patch("random.uniform", Random(1).uniform)  # the same in each process: some last more than 40 minutes
     with patch("time.time", loop.time), jitter, closing(loop):
         loop.run_until_complete(look())
-    return found
+    return times
 
 
 def series(
@@ -218,15 +220,15 @@ def series(
     ordered = sorted(moments, key=lambda moment: moment.at)
     places = [round(moment.at / step) for moment in ordered] + [round(until / step) + 1]
     steps = [places[number + 1] - places[number] for number in range(len(ordered))]
-    own = {"cluster": cluster} if cluster else {}
+    external = {"cluster": cluster} if cluster else {}
     text = rule_text or alerting()
-    made = input_series([moment.operator() for moment in ordered], steps, (OPERATOR | own,), text)
+    made = input_series([moment.operator() for moment in ordered], steps, (OPERATOR | external,), text)
     for pod in sorted({moment.programs.pod for moment in ordered}):
-        target = TARGET | own | {"pod": pod, "instance": f"{pod}:9464"}
+        target = TARGET | external | {"pod": pod, "instance": f"{pod}:9464"}
         targets = [target | {"job": job} for job in ordered[0].programs.jobs]
         made += input_series([moment.exporter(pod) for moment in ordered], steps, targets, text)
     lists = " ".join(str(at) for at in last_lists(round(until / DAY))[:: round(step / MINUTE)])
-    return [*made, {"series": with_labels(LAST_LIST, TARGET | own | {"pod": "lists"}), "values": lists}]
+    return [*made, {"series": with_labels(LAST_LIST, TARGET | external | {"pod": "lists"}), "values": lists}]
 
 
 def text_of(seconds: float) -> str:

@@ -31,35 +31,35 @@ def routes(route: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def matchers() -> Iterator[tuple[str, str, str]]:
     """All matchers of the example: label, operator, value."""
-    told = [one for route in routes(CONFIGURATION["route"]) for one in route.get("matchers", ())]
+    written = [matcher for route in routes(CONFIGURATION["route"]) for matcher in route.get("matchers", ())]
     for rule in CONFIGURATION["inhibit_rules"]:
-        told += [*rule["source_matchers"], *rule["target_matchers"]]
-    for one in told:
-        found = MATCHER.fullmatch(one)
-        assert found, f"{one} is no matcher"
-        yield found[1], found[2], found[3]
+        written += [*rule["source_matchers"], *rule["target_matchers"]]
+    for text in written:
+        parts = MATCHER.fullmatch(text)
+        assert parts, f"{text} is no matcher"
+        yield parts[1], parts[2], parts[3]
 
 
 def fits(labels: Mapping[str, str], matcher: str) -> bool:
     """Whether Alertmanager's matcher matches; its regular expressions are anchored, an absent label is empty."""
-    found = MATCHER.fullmatch(matcher)
-    assert found
-    value = labels.get(found[1], "")
-    equal = re.fullmatch(found[3], value) is not None if "~" in found[2] else value == found[3]
-    return equal is not found[2].startswith("!")
+    parts = MATCHER.fullmatch(matcher)
+    assert parts
+    value = labels.get(parts[1], "")
+    equal = re.fullmatch(parts[3], value) is not None if "~" in parts[2] else value == parts[3]
+    return equal is not parts[2].startswith("!")
 
 
 def receiver(labels: Mapping[str, str], route: Mapping[str, Any]) -> str:
     """Who gets an alert: the first child that matches, and its children, else the route's own receiver."""
     for child in route.get("routes", ()):
-        if all(fits(labels, one) for one in child["matchers"]):
+        if all(fits(labels, matcher) for matcher in child["matchers"]):
             return receiver(labels, {"receiver": route["receiver"], **child})
     return str(route["receiver"])
 
 
 def test_all_that_the_configuration_refers_to_is_there() -> None:
-    named = {one["name"] for one in CONFIGURATION["receivers"]}
-    spans = {one["name"] for one in CONFIGURATION["time_intervals"]}
+    named = {receiver["name"] for receiver in CONFIGURATION["receivers"]}
+    spans = {interval["name"] for interval in CONFIGURATION["time_intervals"]}
     for route in routes(CONFIGURATION["route"]):
         assert route.keys() <= set(OF_A_ROUTE.split())
         assert route["receiver"] in named
@@ -91,6 +91,6 @@ def test_the_page_names_alerts_that_there_are_and_tells_their_severity() -> None
     assert {*re.findall(r"\bPrecision[A-Z]\w+", PAGE)} <= severities.keys()
     rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", PAGE, re.MULTILINE))
     assert rows.keys() == {*severities.values()}
-    for severity, told in rows.items():
-        listed = {*re.findall(r"`(Precision\w+)`", told)}
-        assert told == "all others" or listed == {name for name, is_ in severities.items() if is_ == severity}
+    for severity, cell in rows.items():
+        listed = {*re.findall(r"`(Precision\w+)`", cell)}
+        assert cell == "all others" or listed == {name for name, is_ in severities.items() if is_ == severity}

@@ -181,7 +181,7 @@ def moments(events: Events) -> list[Moment]:
     )
     times = {at for at, _, _ in changes} | {at for begin, lasts, _ in away for at in (begin, begin + lasts)}
     held: dict[int, Profile | None] = {}
-    found, ahead = [], sorted(changes, key=lambda change: change[0])
+    moments_so_far, ahead = [], sorted(changes, key=lambda change: change[0])
     for at in sorted(times):
         while ahead and ahead[0][0] <= at:
             _, number, profile = ahead.pop(0)
@@ -190,8 +190,8 @@ def moments(events: Events) -> list[Moment]:
         there = tuple(profile for _, profile in sorted(held.items()) if profile is not None)
         pod = "exporter-1" if at >= events.exporter_restarts else "exporter-0"
         of = events.programs
-        found.append(Moment(at, there, replace(programs, pod=pod, shards=of.shards, jobs=of.jobs)))
-    return found
+        moments_so_far.append(Moment(at, there, replace(programs, pod=pod, shards=of.shards, jobs=of.jobs)))
+    return moments_so_far
 
 
 LOOKED_AT = {

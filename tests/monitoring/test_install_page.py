@@ -26,8 +26,8 @@ def address(job: dict[str, Any]) -> str:
 
 def label(job: dict[str, Any]) -> str:
     """What `job` says in the series of a job of the page."""
-    told = [rule["replacement"] for rule in job.get("relabel_configs", []) if rule["target_label"] == "job"]
-    return str(told[0] if told else job["job_name"])
+    replacements = [rule["replacement"] for rule in job.get("relabel_configs", []) if rule["target_label"] == "job"]
+    return str(replacements[0] if replacements else job["job_name"])
 
 
 @pytest.fixture

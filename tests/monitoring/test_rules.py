@@ -32,28 +32,28 @@ DEDUPLICATED = re.compile(rf"(?:by \(cluster[^()]*\) \(|on\(cluster[^()]*\) ){OV
 """What stands before a raw family: by its own labels, or asked only whether it is there."""
 PLAIN = re.compile(r"max by \([^()]*\) \((?:last_over_time\()?(\w+)(?:\[12m\]\))?\)")
 
-each = pytest.mark.parametrize(("name", "expr"), ALL, ids=[f"{name}-{i}" for i, (name, _) in enumerate(ALL)])
+each_rule = pytest.mark.parametrize(("name", "expr"), ALL, ids=[f"{name}-{i}" for i, (name, _) in enumerate(ALL)])
 
 
-@each
+@each_rule
 def test_every_expression_is_promql(name: str, expr: str) -> None:
     assert promql_parser.parse(expr)
 
 
-@each
+@each_rule
 def test_every_raw_series_is_read_once_however_many_exporters_are_scraped(name: str, expr: str) -> None:
-    for found in re.finditer(r"precision_\w+", expr):
-        of_operator = found.group().startswith("precision_operator_")
-        assert of_operator or DEDUPLICATED.search(expr[: found.start()]), found.group()
+    for name_in_rule in re.finditer(r"precision_\w+", expr):
+        of_operator = name_in_rule.group().startswith("precision_operator_")
+        assert of_operator or DEDUPLICATED.search(expr[: name_in_rule.start()]), name_in_rule.group()
     assert not re.search(r"without ?\((?!stat\)|at_most\)|phase\))", expr), "by whatever labels targets have"
 
 
 def test_every_raw_series_is_one_that_the_exporter_gives() -> None:
-    own = re.findall(r"^# TYPE (\S+)", OwnMetrics().text().decode(), re.MULTILINE)
+    exporters = re.findall(r"^# TYPE (\S+)", OwnMetrics().text().decode(), re.MULTILINE)
     operators = re.findall(r"^# TYPE (\S+)", Telemetry().text().decode(), re.MULTILINE)
-    known = {*(family.name for family in FAMILIES), *own, *operators, "precision_exporter_shard_series"}
-    read = {found for _, expr in ALL for found in re.findall(r"precision_\w+", expr)}
-    assert read - known == set()
+    exported = {*(family.name for family in FAMILIES), *exporters, *operators, "precision_exporter_shard_series"}
+    read = {series for _, expr in ALL for series in re.findall(r"precision_\w+", expr)}
+    assert read - exported == set()
 
 
 def test_a_rule_reads_only_what_was_recorded_before_it() -> None:
@@ -66,11 +66,11 @@ def test_a_rule_reads_only_what_was_recorded_before_it() -> None:
 
 def test_every_recorded_series_that_an_alert_needs_is_there_at_the_default_level() -> None:
     levels = {family.name: family.level for family in FAMILIES}
-    read = {found for _, expr in ALL for found in re.findall(r"precision_(?:node|pool|profile)_\w+", expr)}
+    read = {series for _, expr in ALL for series in re.findall(r"precision_(?:node|pool|profile)_\w+", expr)}
     assert {name for name in read if levels.get(name) == "detail"} == set()
 
 
-@each
+@each_rule
 def test_no_aggregation_and_no_match_loses_the_cluster(name: str, expr: str) -> None:
     for kept in re.findall(r"\b(?:by|on) ?\(([^)]*)\)", expr):
         assert kept.split(", ")[0] == CLUSTER, kept
@@ -79,7 +79,7 @@ def test_no_aggregation_and_no_match_loses_the_cluster(name: str, expr: str) -> 
 
 
 def test_no_look_back_is_longer_than_what_prometheus_keeps_by_default() -> None:
-    spans = {found for _, expr in ALL for found in re.findall(r"\[(\d+)d[\]:]|offset (\d+)d", expr)}
+    spans = {days for _, expr in ALL for days in re.findall(r"\[(\d+)d[\]:]|offset (\d+)d", expr)}
     days = {int(first or second) for first, second in spans}
     assert 0 < max(days) < 15
 
@@ -155,8 +155,8 @@ def test_the_joins_of_the_page_give_what_it_says(tmp_path: Path, promtool: Path)
             for join, answer in zip(joins, ANSWERS, strict=True)
         ],
     }
-    code, told = check(promtool, tmp_path, [test], STEP)
-    assert code == 0, told
+    code, said = check(promtool, tmp_path, [test], STEP)
+    assert code == 0, said
 
 
 @pytest.mark.cluster
@@ -223,5 +223,5 @@ def test_a_second_exporter_changes_no_recorded_figure(pods: tuple[str, ...], tmp
         "input_series": input_series([body], 3, targets),
         "promql_expr_test": [{"expr": e, "eval_time": "1h", "exp_samples": exp} for e, exp in looks],
     }
-    code, told = check(promtool, tmp_path, [test], STEP)
-    assert code == 0, told
+    code, said = check(promtool, tmp_path, [test], STEP)
+    assert code == 0, said

@@ -32,8 +32,8 @@ TEXTS = {
 }
 
 
-def scaled(found: re.Match[str]) -> str:
-    return f"{int(found[1]) * {'m': 60_000, 'h': 3_600_000, 'd': 86_400_000}[found[2]] // SPEED}ms"
+def scaled(duration: re.Match[str]) -> str:
+    return f"{int(duration[1]) * {'m': 60_000, 'h': 3_600_000, 'd': 86_400_000}[duration[2]] // SPEED}ms"
 
 
 def faster(rules: str) -> str:
@@ -98,11 +98,11 @@ def test_on_series_with_its_own_stale_markers_each_fault_raises_its_own_and_a_re
         firing = prometheus.query_range(f'ALERTS{{{slow},alertstate="firing"}}', begun + 25, time.time(), 1)
         away = begun + BEGINS + 2
         gap = prometheus.query_range('precision_node_slow{cluster="restarted"}', away, away + 2, 1)
-    assert {(one.labels["cluster"], one.labels["alertname"]) for one in fired} == {
+    assert {(sample.labels["cluster"], sample.labels["alertname"]) for sample in fired} == {
         ("restarted", "PrecisionNodeSlow"),
         ("loop", "PrecisionExporterDown"),
         ("stuck", "PrecisionWatchStuck"),
     }
-    assert [one.value for one in begun_anew] == [0.0]
+    assert [sample.value for sample in begun_anew] == [0.0]
     assert len(firing[0]["values"]) >= ENDS - 25
     assert gap == [], "with a marker nothing is left of a scrape that fails"

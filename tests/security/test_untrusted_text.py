@@ -101,8 +101,8 @@ def test_what_stands_in_a_result_ends_as_words(text: str) -> None:
 
 
 def assert_words(status: ReportStatus) -> None:
-    told = status.model_dump(mode="json", by_alias=True)
-    assert [text for text in texts(told) if not harmless(text)] == []
+    document = status.model_dump(mode="json", by_alias=True)
+    assert [text for text in texts(document) if not harmless(text)] == []
 
 
 def texts(value: Any) -> list[str]:
@@ -123,7 +123,7 @@ def test_a_full_results_words_are_plain_wherever_it_is_read_from(text: str) -> N
     document["workload_name"] = text[:128]
     read = MeasurementResult.model_validate_json(json.dumps(document))
     assert read.partial == Failure(reason="failed", message=plain(text))
-    assert [one for one in texts(read.model_dump(mode="json")) if not harmless(one)] == []
+    assert [text for text in texts(read.model_dump(mode="json")) if not harmless(text)] == []
 
 
 @given(st.lists(st.fixed_dictionaries({"node": hostile, "message": hostile, "n": st.integers(0, 9)}), min_size=1))
@@ -142,8 +142,8 @@ def test_programs_read_what_was_written_and_terminals_see_no_control_characters(
         assert read(text) == rows
     written = as_csv(rows, ["node", "flags"])
     assert harmless(written)
-    told = list(csv.DictReader(io.StringIO(written)))
-    assert [one["node"].removeprefix("'") for one in told] == [one_line(row["node"]).removeprefix("'") for row in rows]
+    cells = [row["node"].removeprefix("'") for row in csv.DictReader(io.StringIO(written))]
+    assert cells == [one_line(row["node"]).removeprefix("'") for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_a_spreadsheet_takes_no_cell_for_a_formula(cell: str, written: str) -> N
 @pytest.mark.parametrize("err", [False, True])
 def test_what_the_plugin_says_moves_no_cursor(err: bool, capsys: pytest.CaptureFixture[str]) -> None:
     say("a\t" + "".join(ATTACKS), err=err)
-    told = capsys.readouterr()
-    said = (told.err if err else told.out).removesuffix("\n")
+    printed = capsys.readouterr()
+    said = (printed.err if err else printed.out).removesuffix("\n")
     assert said.startswith("a\t")
     assert harmless(said.replace("\t", ""))
 
@@ -187,7 +187,7 @@ def test_what_an_exception_says_looks_like_no_line_of_the_log() -> None:
     except ValueError:
         record = logging.LogRecord("a", logging.ERROR, "f", 1, "reading", None, sys.exc_info())
     written = PlainFormatter(FORMAT).format(record)
-    assert not [one for one in written.splitlines()[1:] if not one.startswith("    ")]
+    assert not [line for line in written.splitlines()[1:] if not line.startswith("    ")]
     assert "\x1b" not in written
     record.exc_text = None
     assert line in logging.Formatter(FORMAT).format(record).splitlines(), "the positive control"
@@ -218,8 +218,8 @@ def test_no_text_adds_a_tag_or_an_attribute_to_a_page(text: str) -> None:
 
 def test_words_of_a_hostile_result_are_no_tags_on_its_page() -> None:
     attack = "<script>alert(1)</script>"
-    found = full_result().model_copy(update={"partial": Failure(reason="failed", message=attack)})
-    assert "<script" not in page(replace(node_page(), nodes=(reading_of_result(found),), subject=attack))
+    result = full_result().model_copy(update={"partial": Failure(reason="failed", message=attack)})
+    assert "<script" not in page(replace(node_page(), nodes=(reading_of_result(result),), subject=attack))
 
 
 @given(st.lists(st.tuples(hostile, hostile), min_size=1, max_size=5, unique=True))
@@ -229,7 +229,7 @@ def test_no_label_makes_a_sample_or_a_family(rows: list[tuple[str, str]]) -> Non
         sample_template("precision_node_x", ("node", "pool")), [(row, 1.0) for row in rows]
     )
     families = list(text_string_to_metric_families(body.decode()))
-    assert [one.name for one in families] == ["precision_node_x"]
+    assert [family.name for family in families] == ["precision_node_x"]
     assert len(families[0].samples) == len(rows)
 
 

@@ -43,9 +43,9 @@ class Archive:
 
     def read(self, name: str) -> bytes:
         with tarfile.open(self.path) as tar:
-            found = tar.extractfile(name)
-            assert found, name
-            return found.read()
+            file = tar.extractfile(name)
+            assert file, name
+            return file.read()
 
     def layers(self) -> dict[str, str]:
         """Digest -> the layer's name in the archive, from the bottom up."""
@@ -54,8 +54,8 @@ class Archive:
 
     def config(self) -> dict[str, Any]:
         (image,) = json.loads(self.read("manifest.json"))
-        found: dict[str, Any] = json.loads(self.read(image["Config"]))
-        return found
+        document: dict[str, Any] = json.loads(self.read(image["Config"]))
+        return document
 
     def tagged(self, tag: str) -> Image:
         """The image with the layer that is this tag's alone."""
@@ -105,7 +105,7 @@ class Registry(ThreadingHTTPServer):
     def content(self, kind: str, name: str) -> tuple[str, bytes, bool] | None:
         """(media type, bytes, whether they go slowly) of a manifest or a blob; None where there is none."""
         for image in self.known():
-            tag = next(tag for tag, known in self.images.items() if known is image)
+            tag = next(tag for tag, tagged in self.images.items() if tagged is image)
             if kind == "manifests" and name in (tag, digest(image.manifest)):
                 return MANIFEST, image.manifest, False
             if kind == "blobs" and name in (digest(image.config), digest(image.layer)):
@@ -131,12 +131,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, with_body: bool) -> None:
         parts = self.path.strip("/").split("/")  # v2/agent/manifests/TAG
-        found = self.server.content(*parts[2:]) if len(parts) == 4 and parts[1] == REPOSITORY else None
-        if found is None:
+        content = self.server.content(*parts[2:]) if len(parts) == 4 and parts[1] == REPOSITORY else None
+        if content is None:
             body, kind, slow = b'{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}', "", False
         else:
-            kind, body, slow = found
-        self.send_response(200 if found or parts == ["v2"] else 404)
+            kind, body, slow = content
+        self.send_response(200 if content or parts == ["v2"] else 404)
         self.send_header("Content-Type", kind or "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Docker-Content-Digest", digest(body))

@@ -44,7 +44,7 @@ def _why(call: pytest.CallInfo[None]) -> str:
 
 def _kind(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
-        kinds = {_kind(each) for each in error.exceptions}
+        kinds = {_kind(inner) for inner in error.exceptions}
         return "assertion" if kinds == {"assertion"} else ", ".join(sorted(kinds - {"assertion"}))
     # pytest.raises that saw nothing raised fails the test by an exception of pytest's own.
     assertions = (AssertionError, pytest.fail.Exception)
