@@ -34,6 +34,8 @@ UNSEEN = "?"
 """No sample, and no stale marker: nobody scraped."""
 LAST_LIST = "precision_exporter_last_list_timestamp_seconds"
 """What grows with time in an exporter that is well."""
+OF_MACHINE = {LAST_LIST, "precision_exporter_memory_ratio", "precision_operator_memory_ratio"}
+"""What goes by time or by this machine's memory, and not by what a test made."""
 STEP = "30m"
 """Distance of the samples of long tests."""
 NAMED = "alertname, cluster, node, pool, nvlink_domain, driver, profile, nodes_of, path, reason, kind, program"
@@ -68,7 +70,7 @@ def input_series(
     history: dict[str, list[str]] = defaultdict(lambda: ["_" if body is not None else UNSEEN for body in bodies])
     for number, body in enumerate(bodies):
         for series, value in samples(body or b"").items():
-            if series.partition("{")[0] in wanted - {LAST_LIST}:
+            if series.partition("{")[0] in wanted - OF_MACHINE:
                 history[series][number] = value
     return [
         {"series": with_labels(series, target), "values": notation(values, lasts)}
