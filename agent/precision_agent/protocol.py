@@ -195,13 +195,14 @@ def window_of_profile(began: float, ready: float) -> float:
 class Inspection:
     """What shows from inside that the precision ran: quantizer flags, relative errors, bytes saved for backward.
 
-    `saved_bytes_ratio` is over BF16's. `left_out`: what of the model the training step does not have.
+    `attention`: the backend of attention's core. `left_out`: what of the model the training step does not have.
     `notes`: how it runs what it has, where that bears on its figure.
     """
 
     flags: Mapping[str, bool] = field(default_factory=dict)
     errors: result.NumericErrors | None = None
-    saved_bytes_ratio: float | None = None
+    saved: tuple[result.SavedBytes, ...] = ()
+    attention: str | None = None
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -156,3 +156,10 @@ def test_a_look_inside_that_fails_is_a_note() -> None:
 
     found = of(on_fakes(FakeBackend(inspects=inspects)), "nvfp4")
     assert found.notes == ("nothing was seen of the quantizers: failed: no quantizers",)
+
+
+@pytest.mark.parametrize(("nvfp4", "said"), [("B", ("attention ran in B, other recipes' in A",)), ("A", ())])
+def test_recipes_whose_attention_differs_say_so(nvfp4: str, said: tuple[str, ...]) -> None:
+    ran = {"nvfp4": nvfp4}
+    result = on_fakes(FakeBackend(inspects=lambda variant: Inspection(attention=ran.get(variant.recipe, "A"))))
+    assert (of(result, "nvfp4").verification.attention, of(result, "nvfp4").notes) == (nvfp4, said)

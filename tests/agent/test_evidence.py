@@ -23,7 +23,7 @@ from precision_agent.precision.verification import ERROR_BANDS, EXPECTED_CLASS, 
 from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel, Sample
 from precision_agent.results.result import _taxes, repeats
 from precision_agent.sampling.profiles import LoadProfiles
-from precision_api.exchange.result import Failure, NumericErrors, Verdict, Verification
+from precision_api.exchange.result import Failure, NumericErrors, SavedBytes, Verdict, Verification
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, Recipe
 from precision_api.models.model import ModelSpec
 from tests.support.result_objects import request
@@ -229,10 +229,13 @@ def test_a_fallback_tells_its_kernels_unknown_the_longest_first_errors_lower_a_v
     assert [(kernel.name, kernel.class_, kernel.rule) for kernel in verdict.kernels] == [(BF16, "bf16", "cublas-nvjet")]
     seen = [ProfiledKernel(name, spent, "forward", "mlp") for name, spent in ((FP8, 9.0), ("one", 0.1), ("two", 0.2))]
     assert verified(*seen).message.endswith("; unknown kernels: two, one")
-    inside = Inspection({"with_rht": True}, NumericErrors(y=0.001, dx=0.04, dw=0.04), 0.52)
+    saved = tuple(SavedBytes(module=f"m{n}", kind="Linear", kept=kept, format=1) for n, kept in ((1, 1.09), (2, 2.0)))
+    inside = Inspection({"with_rht": True}, NumericErrors(y=0.001, dx=0.04, dw=0.04), saved, "FlashAttention (2.7)")
     verdict = verified(ProfiledKernel(FP8, 1.0), inside=inside)
     assert verdict.verdict == "fallback", "y is too exact for FP8"
-    assert (verdict.flags, verdict.saved_bytes_ratio) == ({"with_rht": True}, 0.52)
+    assert (verdict.flags, verdict.saved, verdict.attention) == ({"with_rht": True}, saved, "FlashAttention (2.7)")
+    assert "m1 (" not in verdict.message
+    assert verdict.message.endswith("; m2 (Linear) keeps 2.00 bytes an element for backward, not 1.00")
     assert evidence.verification_of("bf16", request(), PROBED, None, Inspection()).message == "probe"
 
 

@@ -568,11 +568,13 @@ def test_an_inspection_tells_bytes_that_are_saved_errors_and_flags_of_the_varian
     bench = Bench()
     bench.backend.prepare(bench.gemm("qkv", "fprop"), bench.variant("fp8_current"))
     found = bench.backend.inspect(bench.variant("fp8_current"))
-    assert found.saved_bytes_ratio == pytest.approx(1.0)  # the made-up module keeps its BF16 input
     assert found.errors.dx is not None
-    for label, rht in (("nvfp4", True), ("bf16", None)):
+    kept = ("layernorm_mlp", 2.0, 0.5 + 1 / 16)  # the made-up module keeps its BF16 input
+    for label, rht, saved in (("nvfp4", True, [kept]), ("bf16", None, [])):
         bench.backend.prepare(bench.training, bench.variant(label))
-        assert bench.backend.inspect(bench.variant(label)).flags.get("input.with_rht") is rht
+        inside = bench.backend.inspect(bench.variant(label))
+        assert inside.flags.get("input.with_rht") is rht
+        assert [(row.module, row.kept, row.format) for row in inside.saved] == saved
 
 
 def test_the_loss_falls_towards_the_chains_entropy_and_equal_seeds_give_equal_runs() -> None:

@@ -6,7 +6,9 @@ Rotations, depths and what is given up where memory ends.
 """
 
 import json
+import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,9 @@ from hypothesis import strategies as st
 
 from precision_agent.backends.profiler import trace_of
 from precision_agent.backends.te import sizes
+from precision_agent.backends.te.api import Api
 from precision_agent.backends.te.session import graphs
+from precision_agent.backends.te.steps.attention_backend import backend, choosing, refusals
 from precision_agent.backends.te.tiers.saved import has_own_storage
 from precision_agent.backends.trace import range_name
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
@@ -80,6 +84,19 @@ def test_a_kept_quantised_weight_has_no_bytes_of_its_own_and_is_not_asked_for_th
     assert not has_own_storage(wrapped)
     assert has_own_storage(torch.zeros(4))
     assert has_own_storage(torch.nn.Parameter(torch.zeros(4)))
+
+
+def test_attention_is_chosen_anew_and_the_backend_and_reasons_are_read_from_the_log() -> None:
+    logger, levels = logging.getLogger("DotProductAttention"), SimpleNamespace(_log_level=logging.WARNING)
+    cache: dict[str, object] = {"attention_params": "of a step before"}
+    package = SimpleNamespace(utils=SimpleNamespace(AttentionLogging=levels), _attention_backends=cache)
+    attention = SimpleNamespace(dot_product_attention=package)
+    with choosing(Api("2.20.2", SimpleNamespace(attention=attention), None, None, "", "")) as said:
+        logger.setLevel(levels._log_level)
+        for message in ("Running with it", *["Disabling it for that"] * 2, "Selected backend = X."):
+            logger.debug(message)
+    assert (cache["attention_params"], backend(said), refusals(said)) == (None, "X", ["Disabling it for that"])
+    assert (levels._log_level, logger.level, backend([])) == (logging.WARNING, logging.WARNING, None)
 
 
 @pytest.mark.parametrize(

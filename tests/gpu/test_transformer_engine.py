@@ -23,6 +23,7 @@ from precision_agent.backends.te.steps.modules import LinearShape
 from precision_agent.backends.te.steps.quantising import delayed_scales
 from precision_agent.backends.te.tiers.gemm_tier import Unit, sample_of
 from precision_agent.backends.te.tiers.profiles import profile_of_units
+from precision_agent.backends.te.tiers.saved import saved_by
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import GemmCase, Variant, cases_of
 from precision_agent.method.full_depth import depth_check, depth_of
@@ -301,13 +302,37 @@ def test_prequantized_is_shorter_than_autocast_and_no_shorter_than_the_gemms_ker
     assert alone > 0.9 * kernels.gemm
 
 
-def test_less_is_saved_for_the_backward_pass_in_fp8(backend: TransformerEngine) -> None:
-    case = GemmCase("qkv", "fprop", 4096, 2048, 3072, 1, mode="autocast")
-    variant = Variant("fp8_current", "fp8_current")
-    assert backend.prepare(case, variant) is None
-    ratio = backend.inspect(variant).saved_bytes_ratio
-    assert ratio is not None
-    assert 0.4 < ratio < 1.1  # half where one direction is kept; on Hopper the transposed copy stays in its place
+@pytest.mark.parametrize("moe", [{}, {"moe": {"numExperts": 8, "topK": 2, "expertIntermediateSize": 512}}])
+def test_modules_keep_their_format_for_the_backward_pass_and_all_recipes_have_one_attention(moe: Any) -> None:
+    asked = request(workload={"name": "s", "model": SMALL | moe, "microBatchSize": 1, "sequenceLength": 2048})
+    made, cases = TransformerEngine(asked, "cuda"), cases_of(asked, resolve(asked.workload))
+    kinds = {"LayerNormLinear", "Linear", "GroupedLinear" if moe else "LayerNormMLP"}
+    backends = set()
+    for variant in cases.variants:
+        assert made.prepare(cases.training, variant) is None  # type: ignore[arg-type]
+        inside = made.inspect(variant)
+        backends.add(inside.attention)
+        assert {row.kind for row in inside.saved} == (kinds if variant.recipe != "bf16" else set())
+        for row in inside.saved:
+            # LayerNormMLP keeps operands in both directions, where these differ
+            most = 2.02 if row.kind == "LayerNormMLP" else 1.02
+            assert 0.99 * row.format <= row.kept <= most * row.format, (variant, row)
+    assert len(backends - {None}) == 1, backends
+    made._drop_all()
+
+
+def test_a_linear_layer_that_keeps_its_input_in_bf16_is_seen_to_keep_two_bytes(te: api.Api, engine: CudaEngine) -> None:
+    with engine.stream(), Owner(te).present():
+        recipe, sizes = recipes.make(te, "fp8_current"), {"in_features": 512, "out_features": 256, "bias": False}
+        module = te.pytorch.Linear(**sizes, params_dtype=torch.bfloat16, save_original_input=True)
+
+        def forward(first: bool) -> torch.Tensor:
+            x = torch.randn(128, 512, device=engine.device, dtype=torch.bfloat16, requires_grad=True)
+            with te.autocast(recipe):
+                return module(x, is_first_microbatch=first)
+
+        forward(True)
+        assert [(row.kind, round(row.kept, 2)) for row in saved_by({"linear": module}, forward)] == [("Linear", 2.0)]
 
 
 def test_the_loss_falls_in_bf16_and_a_hundredfold_learning_rate_diverges(backend: TransformerEngine) -> None:

@@ -26,7 +26,6 @@ from precision_agent.backends.te.tiers.own_gemm import own_seconds
 from precision_agent.backends.te.tiers.plain import plain
 from precision_agent.backends.te.tiers.probe import Asks, Prober
 from precision_agent.backends.te.tiers.profiles import profile_of_model, profile_of_units
-from precision_agent.backends.te.tiers.saved import saved_bytes_ratio
 from precision_agent.backends.te.tiers.training_runs import training_sample, window
 from precision_agent.backends.te.tiers.training_tier import Shared, VariantModel
 from precision_agent.cases import Case, GemmCase, TrainingCase, Variant, cases_of, refusal_of, variants_of
@@ -83,10 +82,10 @@ class TransformerEngine:
     def device(self) -> protocol.Device:
         """The GPU by its UUID, and the versions that its figures depend on."""
         if self._engine.device.type != "cuda":
-            return device_of(self._api.version, "CPU", "", self._engine.memory_bytes, nvml.GpuReadings())
+            return device_of(self._api.versions, "CPU", "", self._engine.memory_bytes, nvml.GpuReadings())
         properties = torch.cuda.get_device_properties(self._engine.device)
         uuid = str(getattr(properties, "uuid", ""))
-        return device_of(self._api.version, properties.name, uuid, self._engine.memory_bytes, nvml.read())
+        return device_of(self._api.versions, properties.name, uuid, self._engine.memory_bytes, nvml.read())
 
     def provenance(self) -> protocol.ResultProvenance:
         """Measured, here and now."""
@@ -249,18 +248,19 @@ class TransformerEngine:
         return built
 
     def inspect(self, variant: Variant) -> protocol.Inspection:
-        """Flags of the variant's own quantizers, the worst errors of its layers, bytes saved over BF16's."""
+        """Flags of the variant's own quantizers, the worst errors of its layers, bytes kept for backward."""
         with self._engine.stream():
             made = self._made(variant)
             model = made if isinstance(made, VariantModel) else None
             units = [unit for unit in self._units_of(variant.label) if unit.recipe == variant.recipe]
             flags = model.flags if model else recipes.flags_of(units[0].modules[0]) if units else {}
             worst = max(units, key=lambda unit: unit.errors.y or 0.0, default=None)
-            ratio = self._with_room(lambda: saved_bytes_ratio(self._api, self._engine, variant.recipe))
-        saved = ratio if isinstance(ratio, float) else None
+            seen = self._with_room(model.saved) if model else None
+        saved, attention = ((), None) if seen is None or isinstance(seen, Failure) else seen
         left_out = model.shared.plans[0].left_out if model else ()
         notes = expert_notes(resolve(self._request.workload), variant.recipe) if model else ()
-        return protocol.Inspection(flags, worst.errors if worst else None, saved, left_out, tuple(notes))
+        errors = worst.errors if worst else None
+        return protocol.Inspection(flags, errors, saved, attention, left_out, tuple(notes))
 
     def loss_run(self, variant: Variant, plan: protocol.LossPlan) -> protocol.LossTrack | Failure:
         """A run of its own model, after what was timed has given its memory back."""

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from precision_agent.precision.kernels import classify, emulation_seen, share_by_class
@@ -120,9 +120,22 @@ def verification_of(
             "kernels": _told(profile.kernels) if profile else verification.kernels,
             "flags": dict(inside.flags) or verification.flags,
             "errors": inside.errors or verification.errors,
-            "saved_bytes_ratio": inside.saved_bytes_ratio or verification.saved_bytes_ratio,
+            "message": "; ".join(filter(None, (verification.message, *_kept_wide(inside))))[:1024],
+            "saved": inside.saved[:16],
+            "attention": inside.attention,
         }
     )
+
+
+MOST_KEPT = 1.1
+"""Of the format's bytes: scales that are padded, and a norm's factors, are within."""
+
+
+def _kept_wide(inside: Inspection) -> Iterator[str]:
+    """Modules that keep more for the backward pass than their format has, which no kernel's name shows."""
+    for row in inside.saved:
+        if row.kept > MOST_KEPT * row.format:
+            yield f"{row.module} ({row.kind}) keeps {row.kept:.2f} bytes an element for backward, not {row.format:.2f}"
 
 
 def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, inside: Inspection) -> Verification:

@@ -242,6 +242,7 @@ def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
         *facts.after.notes.get(variant.label, ()),
         *_without(facts.after.inspections.get(variant.label)),
         *((evidence.UNFUSED,) if _unfused(facts.after.profiles.get((variant.label, "training"))) else ()),
+        *_other_attention(variant, facts),
         *_heat_not_known(variant, facts),
         *_gaps(variant, facts),
         *sorted(reasons),
@@ -256,6 +257,13 @@ def _unfused(training: LoadProfiles | None) -> bool:
     """Whether attention ran unfused in the profiled steps; False where none was profiled."""
     profile = kernel_shares.merged(training)
     return profile is not None and evidence.unfused_attention(profile)
+
+
+def _other_attention(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
+    """That recipes of this run did not all run the same attention."""
+    backends = {label: inside.attention for label, inside in facts.after.inspections.items() if inside.attention}
+    mine, others = backends.get(variant.label), sorted(set(backends.values()) - {backends.get(variant.label)})
+    return (f"attention ran in {mine}, other recipes' in {', '.join(others)}",) if mine and others else ()
 
 
 def _heat_not_known(variant: Variant, facts: RunFacts) -> tuple[str, ...]:

@@ -142,6 +142,7 @@ class Software(Record):
     cuda: Word | None = None
     torch: Word | None = None
     transformer_engine: Word | None = None
+    cudnn: Word | None = None
     stack_hash: Word = Field(description="Hash over all versions but those of driver and agent.")
 
 
@@ -164,11 +165,20 @@ class NumericErrors(Record):
     dw: float | None = None
 
 
+class SavedBytes(Record):
+    """What a module of a layer keeps for its backward pass: bytes of an element that its GEMMs multiply by weights."""
+
+    module: Word
+    kind: Word = Field(description="Its class in Transformer Engine.")
+    kept: float = Field(ge=0, description="Above the format's where an operand stays in BF16, or in both directions.")
+    format: float = Field(ge=0, description="Bytes of an element in its recipe's format, one direction, with scales.")
+
+
 class Verification(Record):
     """Did the precision really run? `share` is the share of GEMM time in the claimed precision.
 
-    The rest is the evidence: kernels of one profiled step (the longest first), the quantizers' flags, errors, and the
-    bytes kept for the backward pass over those of BF16.
+    The rest is the evidence: kernels of one profiled step (the longest first), the quantizers' flags, errors, bytes
+    kept for the backward pass (by module; earlier agents' over BF16's), and attention's backend, by Transformer Engine.
     """
 
     verdict: Verdict
@@ -178,6 +188,8 @@ class Verification(Record):
     flags: dict[Word, bool] = Field(default_factory=dict, max_length=12)
     errors: NumericErrors | None = None
     saved_bytes_ratio: float | None = None
+    saved: tuple[SavedBytes, ...] = Field((), max_length=16)
+    attention: Line | None = None
 
 
 GroupedPath = Literal["one_kernel", "several_streams", "one_stream"]

@@ -142,6 +142,12 @@ class Api:
             return cast(AbstractContextManager[Any], enter(enabled=False))
         return cast(AbstractContextManager[Any], enter(enabled=True, **{self.recipe_parameter: recipe}))
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """Its own, and of the cuDNN that runs: torch's word and the package's were seen to be of another."""
+        ask = getattr(getattr(self.pytorch, "utils", None), "get_cudnn_version", None)
+        return {"transformer_engine": self.version} | ({"cudnn": ".".join(map(str, ask()))} if ask else {})
+
 
 @dataclass(slots=True)
 class Owner:

@@ -23,7 +23,6 @@ Mark = Any
 """A moment in the order of the device's work."""
 TOLD = ("NVTE_", "CUBLAS", "CUDNN", "NVIDIA_TF32", "PYTORCH_", "TORCH_", "CUDA_")
 """Prefixes of environment variables that change what is measured."""
-LIBRARIES = ("cublas", "cudnn")
 MOST_VARIABLES = 32
 
 
@@ -189,23 +188,18 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     return dict(list(settings.items())[:MOST_VARIABLES])
 
 
-def library_versions() -> dict[str, str]:
-    """Versions of NVIDIA's wheels, where they are installed as such."""
-    versions = {}
-    for name in LIBRARIES:
-        for suffix in ("", "-cu13", "-cu12"):
-            try:
-                versions[name] = metadata.version(f"nvidia-{name}{suffix}")
-            except metadata.PackageNotFoundError:
-                continue
-            break
-    return versions
+def cublas_version() -> dict[str, str]:
+    """Of NVIDIA's wheel, where it is installed as such."""
+    for suffix in ("", "-cu13", "-cu12"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return {"cublas": metadata.version(f"nvidia-cublas{suffix}")}
+    return {}
 
 
-def device_of(te_version: str, product: str, uuid: str, memory_bytes: int, reading: nvml.GpuReadings) -> Device:
-    """The device. Without NVML's word on it, what CUDA says."""
-    versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "transformer_engine": te_version}
-    stack = digest(versions | library_versions(), 16)
+def device_of(te: Mapping[str, str], product: str, uuid: str, memory_bytes: int, reading: nvml.GpuReadings) -> Device:
+    """The device, with the versions that `te` tells. Without NVML's word on it, what CUDA says."""
+    versions = {"torch": torch.__version__, "cuda": torch.version.cuda, **te}
+    stack = digest(versions | cublas_version(), 16)
     software = Software(agent=__version__, **versions, driver=reading.driver, stack_hash=stack)
     seen = next((gpu for gpu in reading.gpus if gpu.uuid.removeprefix("GPU-") == uuid), None)
     gpu = seen or Gpu(uuid=f"GPU-{uuid}"[:64], name=product[:128], memory_bytes=memory_bytes)

@@ -1,57 +1,64 @@
-"""Bytes that a linear layer keeps for its backward pass: a quantised input is smaller than a BF16 one."""
+"""Bytes that quantising modules keep for their backward pass: of an element of what their GEMMs multiply."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from precision_agent.backends.te.api import Api, Owner
-from precision_agent.backends.te.session.engine import Engine
 from precision_agent.backends.te.steps import recipes
-from precision_agent.backends.te.steps.modules import DTYPE, LinearShape, call_linear, linear
-from precision_api.facts.recipes import Recipe
+from precision_agent.backends.te.steps.modules import DTYPE
+from precision_api.exchange.result import SavedBytes
+from precision_api.facts.recipes import RECIPES
 
-SHAPE = LinearShape(1024, 512, 512)
-
-
-def saved_bytes(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape = SHAPE) -> int:
-    """What one call keeps of its own, weights (which stay between calls) not counted."""
-    with Owner(api).present():
-        te_recipe = recipes.make(api, recipe)
-        module = linear(api, shape, engine.device)
-        first = None if recipe == "bf16" else True
-        drawn = [torch.randn(shape.rows, shape.k, device=engine.device) for _ in range(3)]
-        inputs = [x.to(DTYPE).requires_grad_() for x in drawn]
-        held: list[Any] = []
-        with api.autocast(te_recipe):
-            held.append(call_linear(module, shape, inputs[0], first))
-        # What two calls have in common is the weight's; what only the second one has is its own.
-        seen = []
-        for x in inputs[1:]:
-            storages: dict[int, int] = {}
-            with _watched(storages), api.autocast(te_recipe):
-                held.append(call_linear(module, shape, x, None if first is None else False))
-            seen.append(storages)
-    return sum(size for place, size in seen[1].items() if place not in seen[0])
+FORMAT_BYTES = {call.quantizer: RECIPES[recipe].operand_bytes for recipe, call in recipes.CALLS.items() if call}
+"""Of an element with its scale, by the class of the input's quantizer."""
 
 
-def saved_bytes_ratio(api: Api, engine: Engine, recipe: Recipe) -> float | None:
-    """Saved bytes over those of BF16; None where nothing was seen."""
-    reference = saved_bytes(api, engine, "bf16")
-    saved = saved_bytes(api, engine, recipe)
-    return saved / reference if reference and saved else None
+def saved_by(modules: Mapping[str, Any], forward: Callable[[bool], object]) -> tuple[SavedBytes, ...]:
+    """What each module with weights that quantises keeps of a call of `forward`, told whether weights are new to it.
 
-
-def _watched(storages: dict[int, int]) -> Any:
-    """Writes storages that autograd saves within, by address, with their bytes."""
+    Each call must have an input of its own: what two calls have in common is the weight's, the rest is the module's.
+    """
+    watched = {it: name for name, it in modules.items() if recipes.quantizers(it) and [*it.parameters(recurse=False)]}
+    calls: list[dict[Any, dict[int, tuple[int, int]]]] = []  # by module and address: bytes, and those of an element
+    elements, called = dict[Any, int](), list[Any]()
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        if has_own_storage(tensor):
-            storage = tensor.untyped_storage()
-            if storage.nbytes():
-                storages[storage.data_ptr()] = storage.nbytes()
+        if has_own_storage(tensor) and (size := tensor.untyped_storage().nbytes()):
+            calls[-1][called[-1]][tensor.untyped_storage().data_ptr()] = (size, tensor.element_size())
         return tensor
 
-    return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    saving = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+
+    def enter(module: Any, inputs: tuple[Any, ...]) -> None:
+        if module in watched:
+            width, second = inputs[0].shape[-1], getattr(module, "fc2_weight", None)  # LayerNormMLP has two GEMMs
+            elements[module] = inputs[0].numel() // width * (width + (0 if second is None else second.shape[-1]))
+            called.append(module)
+            saving.__enter__()
+
+    def leave(module: Any, *_: object) -> None:
+        if module in watched:
+            saving.__exit__()
+
+    outputs = list[object]()  # what a call keeps lives as long as its output
+    with register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True):
+        for first in (True, False):
+            calls.append({module: {} for module in watched})
+            outputs.append(forward(first))
+    weights, both = calls
+    own = {it: [row for place, row in both[it].items() if place not in weights[it]] for it in elements}
+    return tuple(_judged(watched[it], it, rows, elements[it]) for it, rows in own.items() if rows)
+
+
+def _judged(name: str, module: Any, own: list[tuple[int, int]], elements: int) -> SavedBytes:
+    """Two-byte tensors (a norm's input, an activation's) count only as far as operands are kept in no other format."""
+    of_format = FORMAT_BYTES[type(recipes.quantizers(module)["input"]).__name__]
+    plain = sum(size for size, width in own if width == DTYPE.itemsize)
+    quantized = sum(size for size, _ in own) - plain
+    kept = quantized + min(plain, DTYPE.itemsize * max(0.0, elements - quantized / of_format))
+    return SavedBytes(module=name[-64:], kind=type(module).__name__, kept=round(kept / elements, 4), format=of_format)
 
 
 def has_own_storage(tensor: torch.Tensor) -> bool:

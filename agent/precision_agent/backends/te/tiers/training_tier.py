@@ -19,6 +19,7 @@ from precision_agent.backends.te.session import graphs
 from precision_agent.backends.te.session.engine import Engine, generator
 from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.te.steps import recipes
+from precision_agent.backends.te.steps.attention_backend import backend, choosing
 from precision_agent.backends.te.steps.modules import (
     DTYPE,
     LayerPlan,
@@ -32,10 +33,11 @@ from precision_agent.backends.te.steps.modules import (
 )
 from precision_agent.backends.te.steps.quantising import delayed_scales, quantising, scales_move, wrong_modules
 from precision_agent.backends.te.steps.weight_gradients import Gradients
+from precision_agent.backends.te.tiers.saved import saved_by
 from precision_agent.backends.trace import Launch, range_name
 from precision_agent.method.full_depth import REGIONS
 from precision_agent.protocol import PARTS, Part, RegionName, TracedPass
-from precision_api.exchange.result import Failure
+from precision_api.exchange.result import Failure, SavedBytes
 from precision_api.facts.recipes import Recipe
 from precision_api.models.memory import BF16_GRADIENT_BYTES, FP32_GRADIENT_BYTES
 
@@ -233,6 +235,16 @@ class VariantModel:
                 module = "head" if region.name == "head" else ""
                 with self.shared.engine.annotate(range_name(passes.get(region.name, "other"), module, region.name)):
                     go(region)
+
+    def saved(self) -> tuple[tuple[SavedBytes, ...], str | None]:
+        """What the last layer's modules keep for the backward pass, and the backend of its attention."""
+        stack_, layer = self.stack, self.stack.layers[-1]
+
+        def forward(first: bool) -> torch.Tensor:
+            return stack_.through((layer,), self.shared.x.detach().clone().requires_grad_(), first)
+
+        with self._owner.present(), choosing(self.shared.api) as said:
+            return saved_by(dict(layer.named_modules()), forward), backend(said)
 
     @property
     def flags(self) -> dict[str, bool]:
