@@ -16,7 +16,7 @@ from precision_operator.cli.commands.compare import ratio_text
 from precision_operator.core.results.intervals import median_spread
 from precision_operator.core.results.ratios import Ratio
 from precision_operator.drawing.svg import Scale, round_step
-from precision_operator.report.facts import _rate, pools, reading_of_result
+from precision_operator.report.facts import pools, reading_of_result
 from precision_operator.report.figures.figure import spread_text
 from precision_operator.report.figures.table import _column, table
 from tests.report.sample import fleet, fleet_page, full_result, node_page
@@ -91,8 +91,8 @@ def test_a_rate_has_the_same_bounds_by_the_report_as_by_the_full_result() -> Non
     rate = Interval(value=1000.0, lower=800.0, upper=1250.0, n=4)
     plain = recipe_result("bf16")
     rows = (plain.model_copy(update={"training": plain.training.model_copy(update={"tokens_per_second": rate})}),)
-    bounds = _rate(reading_of_result(result(recipes=rows)).rows["bf16"])
-    assert bounds == pytest.approx((1000.0, 800.0, 1250.0), rel=1e-3)
+    bounds = reading_of_result(result(recipes=rows)).intervals("bf16")["tokens_per_second"]
+    assert (bounds.value, bounds.lower, bounds.upper) == pytest.approx((1000.0, 800.0, 1250.0), rel=1e-3)
 
 
 def test_bounds_that_print_alike_are_left_out() -> None:

@@ -52,7 +52,7 @@ def test_the_page_is_the_same_loads_nothing_begins_with_the_verdict_and_has_figu
 
 def test_a_node_has_all_figures_and_a_fleet_has_its_pools() -> None:
     keys = [figure.key for figure in figures(node_page())]
-    assert keys == ["speedup", "gemms", "efficiency", "cost", "power", "loss", "table"]
+    assert keys == ["speedup", "gemms", "shapes", "efficiency", "cost", "power", "loss", "table"]
     keys = [figure.key for figure in figures(fleet_page())]
     assert keys[0] == "speedup"
     assert {"nodes-NVIDIA-GB200", "nodes-NVIDIA-H100-80GB-HBM3"} < set(keys)

@@ -36,7 +36,7 @@ def report_status(results: Sequence[Mapping[str, Any]] | None = None, **run: Any
         "software": {"driver": "580.95.05", "cuda": "13.0", "transformerEngine": "2.8.0", "agent": "0.1.0"},
         "run": {"run": "r1", "requestHash": "ab" * 32, "backend": "replay", "provenance": "simulated",
                 "simulated": ["watts"], "finishedAt": FINISHED, "durationSeconds": "412.5",
-                "workloadHash": "5ad1f0c2"} | run,
+                "workloadHash": "5ad1f0c2", "gemmError": "0.01"} | run,
         "attempt": {"run": "r1", "number": 1, "outcome": "succeeded", "finishedAt": FINISHED}, "results": [*rows],
         "data": "simulated",
     }  # fmt: skip

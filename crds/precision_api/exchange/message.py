@@ -74,6 +74,8 @@ class Summary(Record):
     workload_hash: result.Word
     timing: result.Word | None = None
     baseline: Recipe = "bf16"
+    noise_floor: float | None = None
+    gemm_error: float | None = Field(None, description="Largest relative error of a GEMM speedup in mode autocast.")
     recipe_scope: result.RecipeScope = "all"
     training_flops_per_token: float | None = None
     slowest_gpu: result.Uuid | None = None
@@ -82,7 +84,7 @@ class Summary(Record):
     recipes: tuple[RecipeSummary, ...] = Field(max_length=len(RECIPE_NAMES))
     recommendation: result.Recommendation = result.Recommendation()
     dropped: tuple[result.Word, ...] = Field(
-        (), max_length=16, description="What was cut or left out to make the message fit; the full result has it."
+        (), max_length=24, description="What was cut or left out to make the message fit; the full result has it."
     )
     detail: Detail
 

@@ -138,6 +138,24 @@ def _half_width(interval: Interval) -> float:
     return math.log(interval.upper / interval.value)
 
 
+def relative_error(interval: Interval) -> float:
+    """Half the interval's width as a share of its value."""
+    return (interval.upper - interval.lower) / 2 / interval.value
+
+
+def around(value: float, error: float) -> Interval:
+    """The interval of that relative error, whose ends are as far from the value, as ratios."""
+    return _within(value, math.asinh(error), 1)
+
+
+def ratio(of: Interval, over: Interval) -> Interval:
+    """One figure over another of the same palindromes, by the intervals of both.
+
+    The half-widths of their logarithms add up: it is never narrower than that of their pairs, whatever the two share.
+    """
+    return _within(of.value / over.value, _half_width(of) + _half_width(over), min(of.n, over.n))
+
+
 def noise_floor(control: Interval | None) -> float:
     """How far from 1 a ratio must be to mean anything: the control's distance and half-width, at least 0.5 %."""
     if control is None:

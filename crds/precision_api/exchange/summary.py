@@ -20,6 +20,7 @@ from precision_api.exchange.result import (
     Training,
     Verdict,
 )
+from precision_api.exchange.stats import relative_error
 
 MESSAGE_MAX_BYTES = 3_500
 """Room for a summary: below the kubelet's 4,096 bytes, with a reserve for what a runtime may add."""
@@ -31,12 +32,15 @@ USABLE: frozenset[Verdict] = frozenset({"verified", "emulated", "assumed"})
 def summarize(result: MeasurementResult, detail: Detail) -> Summary:
     """The figures that reports, metrics and plans use, rounded to six digits; not yet cut to size."""
     same_name = Summary.model_fields.keys() & MeasurementResult.model_fields.keys()
+    speedups = [part.speedup for row in result.recipes for part in row.sums if part.mode == "autocast" and part.speedup]
     figures: dict[str, Any] = {name: getattr(result, name) for name in same_name} | {
         "simulated": tuple(made_up.field for made_up in result.simulated),
         "partial": _told(result.partial),
         "gpus": len(result.gpus),
         "duration_seconds": _round(result.duration_seconds),
         "slowest_gpu": _slowest_gpu(result),
+        "noise_floor": _shortened(result.noise_floor),
+        "gemm_error": _shortened(max(map(relative_error, speedups), default=None)),
         "sensor_accuracy": result.sensor.accuracy if result.sensor else None,
         "recipes": recipe_summaries(result),
         "detail": detail,

@@ -80,7 +80,7 @@ class ReportRun(StatusDocument):
     """One finished run."""
 
     run: ShortText = Field(description="Identity of the run.")
-    request_hash: ShortText = Field(description="SHA-256 of the request that was answered.")
+    request_hash: ShortText = Field(description="First digits of the SHA-256 of the request that was answered.")
     backend: ShortText = Field(description="replay, torch-cpu, torch-cuda or transformer-engine.")
     provenance: result.Provenance = Field(description="measured, replayed, simulated or trial (of a CPU).")
     simulated: tuple[ShortText, ...] = Field(
@@ -94,6 +94,10 @@ class ReportRun(StatusDocument):
     workload_hash: ShortText = Field(description="Hash of the workload's shapes.")
     timing: ShortText | None = Field(None, description="Number of the agent's timed loop, and its timing: 1/quick.")
     baseline: Recipe = Field("bf16", description="Recipe that speedups are relative to.")
+    noise_floor: Decimal | None = Field(None, description="A speedup over it nearer to 1 is no difference.")
+    gemm_error: Decimal | None = Field(
+        None, description="Half-width of a 95 % interval of gemmSpeedup.autocast as a share of it, the widest recipe's."
+    )
     scope: result.RecipeScope = Field("all", description="Which linear layers ran in the recipe: all or mlp.")
     training_flops_per_token: Decimal | None = Field(None, description="Training FLOPs of one token.")
     device_memory: ReportMemory | None = Field(None, description="Absent where nothing trained or NVML tells nothing.")

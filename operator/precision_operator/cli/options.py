@@ -22,6 +22,9 @@ Selector = Annotated[
 FormOf = Annotated[
     OutputFormat, typer.Option("--output", "-o", parser=read_output, metavar=FORMS, help="Form of the output.")
 ]
+Over = Annotated[
+    str | None, typer.Option("--baseline", help="Speedups over this recipe of each run, not the profile's baseline.")
+]
 OfProfile = Annotated[str | None, typer.Option("--profile", help="Only this profile.")]
 
 

@@ -2,27 +2,32 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import digits
-from precision_api.facts.recipes import Recipe, recipe_text
-from precision_operator.cli.columns import Column, Columns, as_cells, figure
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipe_text
+from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, figure
 from precision_operator.cli.output import as_columns, wrapped
 from precision_operator.cli.results import figures_view, of_profile, pool_of, reading_of, reports_of
-from precision_operator.cli.terminal import note
+from precision_operator.cli.terminal import fail, note
 from precision_operator.cluster import ApiError, Cluster
 from precision_operator.core.observe.observed import ProfileView, ReportView
+from precision_operator.core.results.intervals import Spread
 from precision_operator.core.results.pool import Pool
+from precision_operator.core.results.reading import Reading
+from precision_operator.core.results.rebase import rebased
 
-FORBIDDEN, MOST_REPORTS = 403, 2_000
+FORBIDDEN, MOST_REPORTS, SENTENCES = 403, 2_000, 3
 """Medians of so many (their names are hashes) stand for all; in a status they were 100 KB, made at each pass."""
 _FOLDS = ("pool", "recipe", "verdict", "TFLOP/s/GPU")
 PoolRecipes = Mapping[str, Sequence[Mapping[str, Any]]]
 """Pool -> a row for each recipe, the fastest first."""
 
 
-async def read_pool_recipes(cluster: Cluster, profile: ProfileView) -> PoolRecipes:
+async def read_pool_recipes(cluster: Cluster, profile: ProfileView, over: str | None = None) -> PoolRecipes:
     """The recipes of the profile's pools; none, with a note, without the right to list reports. Raises ApiError."""
     where, chosen = profile.namespace, f"spec.profile={profile.name}"
     try:
@@ -34,13 +39,26 @@ async def read_pool_recipes(cluster: Cluster, profile: ProfileView) -> PoolRecip
         return {}
     if len(reports) >= MOST_REPORTS:
         note(f"the recipes of each pool are those of {len(reports)} nodes")
-    return pool_recipes(of_profile(reports, profile))
+    return pool_recipes(of_profile(reports, profile), over)
 
 
-def pool_recipes(reports: Iterable[ReportView]) -> PoolRecipes:
+def pool_recipes(reports: Iterable[ReportView], over: str | None = None) -> PoolRecipes:
     """Medians over the nodes of each pool, chosen as for the profile's status; pools by name."""
-    pools = grouped((pool_of(report), report) for report in reports if pool_of(report))
-    return {name: _recipes(Pool(tuple(map(reading_of, pools[name])))) for name in sorted(pools)}
+    pools = grouped((pool_of(report), reading_of(report)) for report in reports if pool_of(report))
+    made = {name: over_recipe(pools[name], over) for name in sorted(pools)}
+    for sentence in dict.fromkeys(said for _, words in made.values() for said in words):
+        note(sentence)
+    return {name: _recipes(Pool(of_pool)) for name, (of_pool, _) in made.items()}
+
+
+def over_recipe(readings: Iterable[Reading], over: str | None) -> tuple[tuple[Reading, ...], tuple[str, ...]]:
+    """With speedups over that recipe, and what is to be said of them; ends the command where it is no recipe."""
+    if over is None:
+        return tuple(readings), ()
+    if over not in RECIPE_NAMES:
+        fail(f"--baseline {over}: there is no such recipe; take one of {', '.join(RECIPE_NAMES)}")
+    made = [rebased(reading, over) for reading in readings]
+    return tuple(reading for reading, _ in made), tuple(dict.fromkeys(said for _, said in made if said))[:SENTENCES]
 
 
 def _recipes(pool: Pool) -> list[dict[str, Any]]:
@@ -51,6 +69,7 @@ def _recipes(pool: Pool) -> list[dict[str, Any]]:
 
 def _row(pool: Pool, recipe: Recipe) -> dict[str, Any]:
     """One recipe for programs: a figure that no node has is null; `verdicts` and `losses` count nodes."""
+    speedups = {"speedup": pool.spread("speedup", recipe), "gemmSpeedup": pool.spread("gemm_autocast", recipe)}
     losses = Counter(row.loss_verdict for row in pool.usable(recipe) if row.loss_verdict)
     verdicts = Counter(reading.rows[recipe].verdict for reading in pool.population if recipe in reading.rows)
     return {
@@ -59,7 +78,9 @@ def _row(pool: Pool, recipe: Recipe) -> dict[str, Any]:
         "nodes": len(pool.usable(recipe)),
         "teraflopsPerGPU": pool.median("teraflops_per_gpu", recipe),
         "tokensPerSecond": pool.median("tokens_per_second", recipe),
+        "baseline": pool.population[0].group.baseline,
         "speedup": pool.median("speedup", recipe),
+        "intervals": {key: asdict(spread) for key, spread in speedups.items() if spread},
         "tokensPerJoule": pool.median("tokens_per_joule", recipe),
         "barred": any(row.barred for row in pool.usable(recipe)),
         "emulated": any(row.emulated for row in pool.usable(recipe)),
@@ -69,17 +90,29 @@ def _row(pool: Pool, recipe: Recipe) -> dict[str, Any]:
     }
 
 
+def _speedup(row: OutputRow, key: str = "speedup") -> str | None:
+    """`1.39x ±0.5%`; of two to five nodes without the range."""
+    if key not in row["intervals"]:
+        return None
+    spread = Spread(**row["intervals"][key])
+    error = (spread.upper - spread.lower) / 2 / spread.value if spread.kind == "interval" else 0.0
+    return f"{spread.value:.2f}x" + (f" ±{error:.1%}" if error >= 0.0005 else "")
+
+
 def recipes_table(pools: PoolRecipes) -> str:
     """The same for people, with why rates are absent; empty where nothing was measured."""
     rows = [(pool, row) for pool, of_pool in pools.items() for row in of_pool]
     doubted = any(row["losses"].keys() - {"healthy"} for _, row in rows)
-    columns = COLUMNS if doubted else COLUMNS[:-1]
+    over = sorted({row["baseline"] for _, row in rows} - {"bf16"})
+    hidden = {*(() if doubted else ("loss",)), *(() if over else ("GEMMs",))}
+    columns = [column for column in COLUMNS if column.header not in hidden]
     table = as_columns([as_cells(columns, {**row, "pool": pool}) for pool, row in rows], _FOLDS, (), ("nodes",))
     without = ((row["failure"], row["recipe"]) for _, row in rows if row["failure"] and not row["tokensPerSecond"])
     reasons = (
         f"No training figures of {', '.join(dict.fromkeys(names))}: {why}." for why, names in grouped(without).items()
     )
-    return "\n".join([table, *map(wrapped, reasons)])
+    said = [f"Speedups are over {' or '.join(over)}."] if over else []
+    return "\n".join([table, *map(wrapped, [*said, *reasons])])
 
 
 def _counted(names: Mapping[str, int]) -> str:
@@ -92,7 +125,8 @@ COLUMNS: Columns[Any] = (
     Column(header="recipe", cell=lambda row: recipe_text(row["recipe"], None, row["lastLayersBF16"])),
     Column(header="nodes"),
     Column(header="TFLOP/s/GPU", cell=figure("teraflopsPerGPU", "#,.4g")),
-    Column(header="speedup", cell=figure("speedup", ".2f", "x")),
+    Column(header="speedup", cell=_speedup),
+    Column(header="GEMMs", cell=partial(_speedup, key="gemmSpeedup")),
     Column(header="tokens/s", cell=figure("tokensPerSecond", ",.0f")),
     Column(header="tokens/J", cell=lambda row: digits(row["tokensPerJoule"], 3) if row["tokensPerJoule"] else None),
     Column(
@@ -105,4 +139,4 @@ COLUMNS: Columns[Any] = (
     ),
     Column(header="loss", cell=lambda row: _counted(row["losses"]).replace("_", " ")),
 )
-"""The last one is there where a loss run was not healthy."""
+"""Losses are there where a run was not healthy, GEMMs where they are compared with others than BF16's."""

@@ -1,8 +1,7 @@
 """What a page is drawn from: saved results and reports, and the figures of each pool made from them."""
 
-import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +12,7 @@ from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipe_text
 from precision_api.kinds.profile import Thresholds
 from precision_api.kinds.report import Origin, ReportHardware, ReportSoftware, ReportStatus
 from precision_operator.core.results import pool as core_pool
-from precision_operator.core.results.intervals import Spread, median_spread
+from precision_operator.core.results.intervals import Spread
 from precision_operator.core.results.outliers import Judged, Peers
 from precision_operator.core.results.reading import Reading, provenance_of, read
 from precision_operator.core.results.reading import RecipeRow as NodeRow
@@ -79,6 +78,8 @@ class PoolRow:
     recipe: Recipe
     nodes: int
     speedup: Spread | None = None
+    gemms: Spread | None = None
+    """Speedup of all GEMMs with their casts."""
     teraflops: Spread | None = None
     """Model TFLOP/s of one GPU in training."""
     rate: Spread | None = None
@@ -165,10 +166,11 @@ def _row(recipe: Recipe, pool: core_pool.Pool) -> PoolRow:
     return PoolRow(
         recipe,
         len(rates),
-        speedup=_spread(pool.rows("speedup", recipe), lambda row: (row.speedup, row.speedup_lower, row.speedup_upper)),
-        teraflops=_spread(pool.rows("teraflops_per_gpu", recipe), lambda row: (row.teraflops_per_gpu, None, None)),
-        rate=_spread(pool.rows("tokens_per_second", recipe), _rate),
-        tokens_per_joule=_spread(pool.rows("tokens_per_joule", recipe), lambda row: (row.tokens_per_joule, None, None)),
+        speedup=pool.spread("speedup", recipe),
+        gemms=pool.spread("gemm_autocast", recipe),
+        teraflops=pool.spread("teraflops_per_gpu", recipe),
+        rate=pool.spread("tokens_per_second", recipe),
+        tokens_per_joule=pool.spread("tokens_per_joule", recipe),
         watts=pool.median("watts", recipe),
         verdict=_most(row.verdict for row in rates),
         reason=_why_not(rates) if all(row.tokens_per_second is None for row in rates) else "",
@@ -206,37 +208,17 @@ def _why_not(rows: Sequence[NodeRow]) -> str:
     return f"precision not proved: {_most(row.verdict for row in rows)}"
 
 
-Bounded = tuple[float | None, float | None, float | None]
-"""A figure with its bounds."""
-
-
-def _spread(rows: Sequence[NodeRow], figure: Callable[[NodeRow], Bounded]) -> Spread | None:
-    """Of one node: with its own interval. Of several: the median, with its interval over nodes."""
-    measured = [(value, lower, upper) for value, lower, upper in map(figure, rows) if value is not None]
-    if len(measured) != 1:
-        return median_spread([value for value, *_ in measured]) if measured else None
-    value, lower, upper = measured[0]
-    if lower is None or upper is None:
-        return Spread(value, value, value, 1, "point")
-    return Spread(value, lower, upper, 1, "interval")
-
-
-def _rate(row: NodeRow) -> Bounded:
-    """The bounds of the result, from half of what is between them: both are as far from the rate, as ratios."""
-    rate, error = row.tokens_per_second, row.error
-    if rate is None or error is None:
-        return rate, None, None
-    return rate, rate / (factor := error + math.hypot(1, error)), rate * factor
-
-
 def reading_of_result(result: MeasurementResult) -> Reading:
     """A saved result as the operator's report would tell it."""
+    return read(result.node, result.product, status_of_result(result))
+
+
+def status_of_result(result: MeasurementResult) -> ReportStatus:
     summary = summarize(result, Detail(lines=1, bytes=1, sha256="0" * 64))
     hardware = {"product": result.product, "gpus": len(result.gpus), "pool": result.product}
-    status = ReportStatus(
+    return ReportStatus(
         hardware=ReportHardware(**hardware, limit_watts=result.limit_watts),
         software=ReportSoftware.model_validate(result.software.model_dump()),
         run=report_run(summary, result.finished_at, workload=result.workload_name),
         results=tuple(map(recipe_report, summary.recipes)),
     )
-    return read(result.node, result.product, status)

@@ -10,14 +10,16 @@ import typer
 
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.object_ref import resolve_name
-from precision_operator.cli.options import AllNamespaces, Namespace, OfProfile, Reach, asks_cluster, place_of
+from precision_operator.cli.options import AllNamespaces, Namespace, OfProfile, Over, Reach, asks_cluster, place_of
 from precision_operator.cli.output import OutputFormat
+from precision_operator.cli.pool_recipes import over_recipe
 from precision_operator.cli.results import Results, finished, of_profile, profile_named, reading_of, results, status_of
 from precision_operator.cli.saved import read
 from precision_operator.cli.terminal import NO_ANSWER, end, fail, note, say
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import ProfileView, ReportView
+from precision_operator.core.results.rebase import result_over
 from precision_operator.core.results.slowness import beside_peers
 from precision_operator.report.detail import is_result, of_config_map, of_text
 from precision_operator.report.facts import DEFAULT_SLOW_PERCENT, Given, pools, reading_of_result
@@ -35,6 +37,7 @@ def report(
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
     profile: OfProfile = None,
+    over: Over = None,
     *,
     reach: Reach,
 ) -> None:
@@ -55,7 +58,15 @@ def report(
     if not facts.nodes:
         why = f" {facts.unmeasured[0]}" if facts.unmeasured else ""
         end(NO_ANSWER, f"{facts.subject}: no node has a result yet.{why} See kubectl precision status")
-    _write(output, page(facts).encode())
+    _write(output, page(_over(facts, over)).encode())
+
+
+def _over(facts: Given, over: str | None) -> Given:
+    """With speedups over that recipe."""
+    (nodes, said), result = over_recipe(facts.nodes, over), facts.result
+    if result and over not in (None, result.baseline):
+        result = result_over(result, next(node for node in nodes if node.node == result.node))
+    return replace(facts, nodes=nodes, result=result, unmeasured=(*facts.unmeasured, *said[:REASONS_TOLD]))
 
 
 def _check_file(output: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,16 @@ from precision_api.facts.recipes import Recipe, recipe_text, risk_of, risks_of
 from precision_api.kinds.profile import PoolStatus, ProfileStatus
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
 from precision_operator.cli.connection_options import ask_cluster
-from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, asks_cluster, place_of, seconds_of
+from precision_operator.cli.options import (
+    AllNamespaces,
+    FormOf,
+    Namespace,
+    Over,
+    Reach,
+    asks_cluster,
+    place_of,
+    seconds_of,
+)
 from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
 from precision_operator.cli.pool_recipes import PoolRecipes, read_pool_recipes, recipes_table
 from precision_operator.cli.results import status_of, unserved
@@ -40,6 +50,7 @@ def status(
     all_namespaces: AllNamespaces = False,
     selector: Annotated[str | None, typer.Option("--selector", "-l", help="Only profiles with these labels.")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and print what changes, until Ctrl-C.")] = False,
+    over: Over = None,
     interval: Annotated[str, typer.Option(help="With --watch: how often to look.")] = "2s",
     output: FormOf = OutputFormat.TABLE,
     *,
@@ -50,14 +61,17 @@ def status(
     if watch and output in (OutputFormat.YAML, OutputFormat.CSV, OutputFormat.NAME):
         fail("--watch prints a table, or with -o json one document a change: leave -o yaml, csv or name out")
 
+    if over and profile is None:
+        fail(f"--baseline compares the recipes of one profile: kubectl precision status PROFILE --baseline {over}")
+
     async def work(cluster: Cluster) -> None:
         place = place_of(namespace, all_namespaces, cluster.namespace)
 
         async def look() -> str:
             views = await cluster.list_views(paths.profiles(place), profile_view, selector)
             chosen = views if profile is None else named(views, profile, place)
-            recipes = {view.uid: await read_pool_recipes(cluster, view) for view in chosen if profile is not None}
-            return shown(chosen, recipes, place, output)
+            recipes = {view.uid: await read_pool_recipes(cluster, view, over) for view in chosen if profile is not None}
+            return shown([_without_speedups(view) if over else view for view in chosen], recipes, place, output)
 
         clear = CLEAR if watch and sys.stdout.isatty() else ""  # a pipe gets one table after the other
         typer.echo(clear + (before := without_controls(await look())))
@@ -76,6 +90,12 @@ def named(views: Sequence[ProfileView], name: str, place: str | None) -> list[Pr
     if not mine:
         no_profile(name, [view.name for view in views], place)
     return mine
+
+
+def _without_speedups(view: ProfileView) -> ProfileView:
+    """Of its pools: the operator's are over the profile's own baseline."""
+    pools = [{**pool, "speedup": None} for pool in view.status.get("pools", [])]
+    return replace(view, status={**view.status, "pools": pools})
 
 
 def shown(

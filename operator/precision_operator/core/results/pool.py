@@ -18,15 +18,18 @@ from precision_api.facts.names import grouped
 from precision_api.facts.recipes import Recipe
 from precision_api.facts.schema import decimal
 from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.results.intervals import Spread, median_spread
 from precision_operator.core.results.reading import MedianGroup, Reading, RecipeRow
 
 T = TypeVar("T")
-PoolFigure = Literal["teraflops_per_gpu", "tokens_per_second", "speedup", "tokens_per_joule", "watts"]
+PoolFigure = Literal["teraflops_per_gpu", "tokens_per_second", "speedup", "gemm_autocast", "tokens_per_joule", "watts"]
 ENERGY: frozenset[PoolFigure] = frozenset({"tokens_per_joule", "watts"})
 
 
 _THROTTLED: Callable[[RecipeRow], bool] = attrgetter("throttled")
-_SPOILED: Mapping[PoolFigure, Callable[[RecipeRow], bool]] = {"speedup": attrgetter("speedup_throttled")}
+_SPOILED: Mapping[PoolFigure, Callable[[RecipeRow], bool]] = dict.fromkeys(
+    ("speedup", "gemm_autocast"), attrgetter("speedup_throttled")
+)
 
 
 def median(values: Iterable[float]) -> float | None:
@@ -130,6 +133,15 @@ class Pool:
     def rows(self, figure: PoolFigure, recipe: Recipe) -> Sequence[RecipeRow]:
         """The rows behind the figure's median."""
         return _behind(figure, self.usable(recipe))
+
+    def spread(self, figure: PoolFigure, recipe: Recipe) -> Spread | None:
+        """Of one node: with its own interval. Of several: the median, with its interval over nodes."""
+        rows = self.rows(figure, recipe)
+        if len(rows) != 1:
+            return median_spread([getattr(row, figure) for row in rows]) if rows else None
+        one = next(reading for reading in self.population if reading.rows.get(recipe) == rows[0])
+        value, ends = getattr(rows[0], figure), one.intervals(recipe).get(figure)
+        return Spread(value, ends.lower, ends.upper, 1, "interval") if ends else Spread(value, value, value, 1, "point")
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:

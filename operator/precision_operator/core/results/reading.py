@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter, itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
+from precision_api.exchange import stats
 from precision_api.exchange.message import Summary
 from precision_api.exchange.peers import PeerKey, watts_text
 from precision_api.exchange.request import Mode
-from precision_api.exchange.result import Availability, Difference, MeasurementResult, ThrottleReason, Verdict
+from precision_api.exchange.result import Availability, Difference, Interval, MeasurementResult, ThrottleReason, Verdict
 from precision_api.exchange.summary import USABLE
 from precision_api.facts.names import FRESH
 from precision_api.facts.recipes import Recipe, recipe_text, risk_of
@@ -139,6 +140,11 @@ class RecipeRow(NamedTuple):
         return self.throttled or self.baseline_throttled
 
     @property
+    def gemm_autocast(self) -> float | None:
+        """Speedup of all GEMMs with their casts."""
+        return self.gemm_speedup.get("autocast")
+
+    @property
     def synchronous_rate(self) -> float | None:
         """Tokens/s of a synchronous job: GPUs x slowest GPU; the plain rate where GPUs were not compared."""
         if self.tokens_per_second is None:
@@ -146,10 +152,14 @@ class RecipeRow(NamedTuple):
         return self.tokens_per_second * (self.gpu_spread or 1.0)
 
 
+MODES: tuple[Mode, ...] = get_args(Mode)
 _SPEEDUPS = ("speedup", "speedup_lower", "speedup_upper")
 _OTHERS = ("quantization_tax", "quantization_tax_most", "model_memory_bytes", "allocated_peak_bytes")
 _OWN = ("teraflops_per_gpu", "tokens_per_second", "gpu_spread", "throttled_share", *_SPEEDUPS, *_OTHERS)
 _POWER = ("watts", "tokens_per_joule", "tokens_per_joule_net")
+_OF_BASELINE = (*_SPEEDUPS, "difference", "quantization_tax", "quantization_tax_most")
+NO_SPEEDUPS: Mapping[str, Any] = dict.fromkeys(_OF_BASELINE) | {"gemm_speedup": _NO_MODES}
+"""Changes to a row that has nothing to be compared with."""
 _STEPS = ("diverged_step", "last_layers_bf16", "listed")
 _WORDS = ("recipe", "verdict", "availability", "difference", "throttle_reason", *_STEPS)
 
@@ -229,6 +239,16 @@ class Reading:
     @property
     def usable_rows(self) -> tuple[RecipeRow, ...]:
         return tuple(row for row in self.rows.values() if row.usable)
+
+    def intervals(self, recipe: Recipe) -> Mapping[str, Interval]:
+        """Of a recipe's rate and speedups, by field, where known; both ends are as far from the figure, as ratios."""
+        row, of_gemms = self.rows[recipe], number(self.run.gemm_error) if self.run else None
+        of = {"tokens_per_second": (row.tokens_per_second, row.error), "gemm_autocast": (row.gemm_autocast, of_gemms)}
+        made = {name: stats.around(value, error) for name, (value, error) in of.items() if value and error is not None}
+        low, value, high = row.speedup_lower, row.speedup, row.speedup_upper
+        if low and value and high:
+            made["speedup"] = Interval.model_construct(value=value, lower=low, upper=high, n=1)
+        return made
 
     @property
     def made_up(self) -> bool:
@@ -342,7 +362,16 @@ def _maker(row: report.RecipeReport, names: Sequence[str], modes: Sequence[Mode]
 
 
 def read_rows(results: Iterable[report.RecipeReport], baseline: Recipe) -> Mapping[Recipe, RecipeRow]:
-    """The rows by recipe, in order; the first one where a recipe is there twice."""
+    """The rows by recipe, in order; without speedups where the quantised baseline's precision is in doubt."""
+    rows = _rows(results, baseline)
+    base = rows.get(baseline)
+    if base is None or base.usable or baseline == "bf16":
+        return rows
+    return {recipe: row._replace(**NO_SPEEDUPS) for recipe, row in rows.items()}
+
+
+def _rows(results: Iterable[report.RecipeReport], baseline: Recipe) -> Mapping[Recipe, RecipeRow]:
+    """The first one where a recipe is there twice."""
     if isinstance(results, KeptResults):
         makers, energies = _makers(results.rows, baseline)
         figures = array("d", [*map(float, results.figures.split())])  # of a list: an array that grows has room for more

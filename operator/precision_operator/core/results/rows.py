@@ -5,6 +5,7 @@ from typing import Any
 
 from precision_api.exchange.message import RecipeSummary, Summary
 from precision_api.exchange.result import Interval
+from precision_api.exchange.stats import relative_error
 from precision_api.facts.schema import decimal
 from precision_api.kinds.report import RecipeReport, ReportMemory, ReportRun
 
@@ -37,7 +38,7 @@ def _relative_error(interval: Interval | None) -> str | None:
     """Half the interval's width as a share of its value; three digits are enough of an error."""
     if interval is None or interval.value <= 0:
         return None
-    return decimal((interval.upper - interval.lower) / 2 / interval.value, ERROR_DIGITS)
+    return decimal(relative_error(interval), ERROR_DIGITS)
 
 
 _OWN: Mapping[str, tuple[str, Convert]] = {
@@ -57,7 +58,7 @@ def report_run(summary: Summary, finished_at: str, **more: Any) -> ReportRun:
     memory = summary.device_memory
     return ReportRun(
         run=summary.run,
-        request_hash=summary.request_hash,
+        request_hash=summary.request_hash[:16],
         backend=summary.backend,
         provenance=summary.provenance,
         simulated=summary.simulated,
@@ -68,6 +69,8 @@ def report_run(summary: Summary, finished_at: str, **more: Any) -> ReportRun:
         workload_hash=summary.workload_hash,
         timing=summary.timing,
         baseline=summary.baseline,
+        noise_floor=decimal(summary.noise_floor, ERROR_DIGITS),
+        gemm_error=decimal(summary.gemm_error, ERROR_DIGITS),
         scope=summary.recipe_scope,
         training_flops_per_token=decimal(summary.training_flops_per_token, DIGITS),
         device_memory=ReportMemory.model_validate(memory.model_dump()) if memory else None,

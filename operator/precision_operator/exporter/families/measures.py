@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, cast, get_args
+from typing import NamedTuple, cast
 
 from precision_api.exchange.request import Mode
 from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.pool import finished_seconds
-from precision_operator.core.results.reading import MedianGroup, Reading, RecipeRow
+from precision_operator.core.results.reading import MODES, MedianGroup, Reading, RecipeRow
 
 Labels = tuple[str, ...]
 Value = tuple[Labels, float]
@@ -29,7 +29,6 @@ _Values = Mapping[Labels, "array[float]"]
 GroupedValues = Mapping[Measure, _Values]
 """By measure and labels: the values of all nodes, in ascending order."""
 
-MODES: tuple[Mode, ...] = get_args(Mode)
 FREE, THROTTLED = "free", "throttled"
 """Last label of what medians are made of: whether the figure's own windows, or those it is over, were throttled."""
 HOLDS, OUTDATED = "holds", "outdated"
@@ -194,9 +193,10 @@ def free_speedup(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
 
 
 def free_gemm_speedup(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
-    """Speedup of all GEMMs, by mode."""
-    for mode in MODES:
-        yield (*of.labels, mode, *of.ratio_marks), partial(_gemm_speedup, mode)
+    """Speedup of all GEMMs, by mode and what it is over."""
+    group = group_of(of.group)
+    for mode in MODES if group.scope else ():
+        yield (*of.labels, mode, group.scope, group.baseline, *of.ratio_marks), partial(_gemm_speedup, mode)
 
 
 def _gemm_speedup(mode: Mode, row: RecipeRow) -> float | None:

@@ -13,7 +13,7 @@ from precision_operator.exporter.text import SampleRow
 ReportFigure = Callable[[RecipeRow], float | None]
 NodeRows = Callable[[Reading], Iterable[SampleRow]]
 
-SPEEDUP = (*RECIPE, "scope", "baseline")
+SPEEDUP, GEMM_SPEEDUP = (*RECIPE, "scope", "baseline"), (*RECIPE, "mode", "scope", "baseline")
 GONE = "NodeGone"
 """A node that is gone has neither failed nor is in quarantine: its report is only kept for a while."""
 INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", "backend")
@@ -48,9 +48,20 @@ def _speedup(figure: ReportFigure) -> NodeRows:
 
 
 def _gemm_speedup(result: Reading) -> Iterator[SampleRow]:
-    for recipe in result.rows.values():
-        for mode, value in sorted(recipe.gemm_speedup.items()):
-            yield (recipe.recipe, mode), value
+    for row in result.rows.values() if result.run else ():
+        for mode, value in sorted(row.gemm_speedup.items()):
+            yield (row.recipe, mode, result.group.scope, result.group.baseline), value
+
+
+def _gemm_end(end: str) -> NodeRows:
+    """The lower or upper end of the interval, of the mode that training runs in."""
+
+    def rows(result: Reading) -> Iterator[SampleRow]:
+        ends = ((recipe, result.intervals(recipe).get("gemm_autocast")) for recipe in result.rows)
+        of = result.group
+        yield from (((name, "autocast", of.scope, of.baseline), round(getattr(it, end), 6)) for name, it in ends if it)
+
+    return rows
 
 
 def _of_run(figure: Callable[[ReportRun], str | float]) -> NodeRows:
@@ -222,9 +233,13 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "precision_node_gemm_speedup_ratio",
         "Speedup of all matrix multiplications of the workload over the baseline; mode autocast includes quantisation, "
         "prequantized does not.",
-        (*RECIPE, "mode"),
+        GEMM_SPEEDUP,
         _gemm_speedup,
         detail=True,
+    ),
+    *(
+        Family(f"precision_node_gemm_speedup_{end}_ratio", words, GEMM_SPEEDUP, _gemm_end(end), detail=True)
+        for end, words in (("lower", "Lower end of its 95 % interval."), ("upper", "Upper end of its 95 % interval."))
     ),
     Family(
         "precision_node_quantization_tax_ratio",

@@ -284,7 +284,7 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "precision_pool_gemm_speedup_ratio",
         "Speedup of all matrix multiplications over the baseline, over the nodes on which neither was throttled; mode "
         "autocast includes quantisation, prequantized does not.",
-        (*POOL_RECIPE, "mode", "stat"),
+        (*POOL_RECIPE, "mode", "scope", "baseline", "stat"),
         _free(measures.free_gemm_speedup, _stats(STATS), measures.ratio_member),
     ),
     Family(

@@ -10,7 +10,7 @@ from precision_operator.drawing.figure import Figure
 from precision_operator.report.facts import Given, pools
 from precision_operator.report.figures.cost import cost
 from precision_operator.report.figures.efficiency import efficiency
-from precision_operator.report.figures.gemms import gemms
+from precision_operator.report.figures.gemms import gemms, shapes
 from precision_operator.report.figures.loss import loss
 from precision_operator.report.figures.nodes import distribution
 from precision_operator.report.figures.power import power
@@ -29,6 +29,7 @@ def figures(facts: Given) -> Iterator[Figure]:
     yield from speedup(facts, drawn)
     if result is not None:
         yield from gemms(facts, result)
+        yield from shapes(result)
     yield from efficiency(facts, drawn)
     for pool in drawn:
         yield from distribution(facts, pool)

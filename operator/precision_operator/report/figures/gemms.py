@@ -7,6 +7,7 @@ ends there must not look faster.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from precision_api.exchange import stats
 from precision_api.exchange.request import Mode
 from precision_api.exchange.result import Failure, GemmResult, Interval, MeasurementResult, RecipeResult
 from precision_api.exchange.summary import BY_NATURE, USABLE
@@ -49,6 +50,34 @@ def gemms(facts: Given, result: MeasurementResult) -> Iterator[Figure]:
         head=("recipe", "mode", *names, f"sum of {unit}, ms", "whole model, speedup", "failure"),
         rows=tuple(_table_row(stack, names, result) for stack in stacks),
     )
+
+
+def shapes(result: MeasurementResult) -> Iterator[Figure]:
+    """How much faster than in the baseline each multiplication is, and all of a layer together."""
+    times = {row.recipe: _times(row, result) for row in result.recipes if row.verification.verdict in USABLE}
+    base = times.pop(result.baseline, {})
+
+    def speedup(mine: Interval | None, theirs: Interval) -> str:
+        return spread_text(stats.ratio(theirs, mine) if mine else None, 2, "x")
+
+    if base and times:
+        yield Figure(
+            key="shapes",
+            title=f"Speedup of each multiplication over {result.baseline}",
+            svg="",
+            caption="95 % intervals, worked out from those of both times: they are never narrower than by pairs.",
+            source=of_result(result),
+            head=("multiplication", "pass", "mode", *times),
+            rows=tuple((*key, *(speedup(of.get(key), time) for of in times.values())) for key, time in base.items()),
+        )
+
+
+def _times(row: RecipeResult, result: MeasurementResult) -> dict[tuple[str, str, Mode], Interval]:
+    """By multiplication, pass and mode; those of a layer, of bare shapes of a step, together last."""
+    stacks = [(mode, stack) for mode in MODES if (stack := _stack(row, mode, result))]
+    whole = {("together", "all", mode): stack.total for mode, stack in stacks}
+    alone = {(gemm.name, gemm.pass_, gemm.mode): gemm.seconds for gemm in row.gemms}
+    return {key: time for key, time in (alone | whole).items() if time}
 
 
 def layers_of(result: MeasurementResult) -> int | None:

@@ -1,0 +1,155 @@
+"""Any recipe as baseline: of the run itself, or asked for afterwards; NVIDIA's model on B300 by every reader."""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_agent.cases import cases_of
+from precision_api.exchange.result import MeasurementResult
+from precision_api.exchange.stats import paired_ratio, ratio
+from precision_api.facts.recipes import RECIPE_NAMES
+from precision_api.kinds.report import ReportStatus
+from precision_api.models.workload import resolve
+from precision_operator.core.observe.kept_report import kept_report
+from precision_operator.core.results.reading import read
+from precision_operator.core.results.rebase import rebased
+from precision_operator.report.facts import status_of_result
+from tests.agent.test_replay import CODONFM, replayed
+from tests.cli.api import Api
+from tests.exporter.test_families import body_of, parsed
+from tests.support.golden import FOLDER
+from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
+from tests.support.result_objects import request
+
+TABLE: dict[str, Any] = json.loads((FOLDER / "te_gemm_profiling.json").read_text(encoding="utf-8"))
+PUBLISHED = TABLE["b300_sxm6_autocast"]
+LAYER = PUBLISHED["layer"]["mxfp8"] / PUBLISHED["layer"]["nvfp4"]
+SHAPES = {name: row["mxfp8"] / row["nvfp4"] for name, row in PUBLISHED["fprop_ops"].items()}
+
+
+def b300(baseline: str) -> MeasurementResult:
+    recipes = ("bf16", "mxfp8", "nvfp4")
+    return replayed(
+        product="B300", workload=CODONFM, last_layers_bf16=0, recipes=recipes, listed=True, baseline=baseline
+    )
+
+
+def report_of(result: MeasurementResult) -> dict[str, Any]:
+    status = status_of_result(result).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return report_object(result.node, status=status)
+
+
+@pytest.mark.parametrize("baseline", ["bf16", "mxfp8"])
+def test_nvfp4_over_mxfp8_on_b300_is_as_published_by_command_page_and_metric(
+    baseline: str, api: Api, tmp_path: Path
+) -> None:
+    result, page, file = b300(baseline), tmp_path / "page.html", tmp_path / "result.json"
+    api.profiles(profile_object(status={"pools": [{"name": "B300", "product": "B300", "nodes": 1, "speedup": "9.9"}]}))
+    api.reports(report_of(result))
+    (pool,) = api.printed("status", "nightly", "--baseline", "mxfp8")[0]["pools"]
+    (row,) = (row for row in pool["recipes"] if row["recipe"] == "nvfp4")
+    layer = row["intervals"]["gemmSpeedup"]
+    assert ("speedup" in pool, row["baseline"], layer["kind"]) == (False, "mxfp8", "interval")
+    assert layer["lower"] < layer["value"] < layer["upper"]
+    assert layer["value"] == pytest.approx(LAYER, rel=0.03)
+    told = api.run("status", "nightly", "--baseline", "mxfp8")
+    assert f"{layer['value']:.2f}x ±" in told.stdout
+    assert "Speedups are over mxfp8." in told.stdout
+    assert ("come from those over bf16" in told.stderr) == (baseline == "bf16")
+
+    file.write_text(result.model_dump_json(by_alias=True, exclude_none=True))
+    assert api.run("report", str(file), "--baseline", "mxfp8", "-o", str(page)).exit_code == 0
+    cells = r"<tr><t.[^>]*>(\w+)</t.><td>(?:fprop|all)</td><td>autocast</td><td>[^<]*</td><td>(.*?)x \["
+    rows = re.findall(cells, page.read_text())
+    assert {name: float(text) for name, text in rows} == pytest.approx({**SHAPES, "together": LAYER}, rel=0.03)
+
+    series = parsed(body_of([report_of(b300("mxfp8"))], [profile_object()]))
+    found = {
+        sample.name: sample.value
+        for sample in series
+        if sample.labels.get("recipe") == "nvfp4"
+        and sample.labels.get("mode") == "autocast"
+        and sample.labels.get("stat", "p50") == "p50"
+        and (sample.labels["scope"], sample.labels["baseline"]) == ("all", "mxfp8")
+    }
+    lower, value, upper = (found[f"precision_node_gemm_speedup{end}_ratio"] for end in ("_lower", "", "_upper"))
+    assert lower < value < upper
+    assert value == pytest.approx(LAYER, rel=0.03)
+    assert found["precision_pool_gemm_speedup_ratio"] == value
+
+
+def test_what_a_run_measures_does_not_depend_on_its_baseline() -> None:
+    made = [request(baseline=name, recipes=RECIPE_NAMES, recipe_scope="mlp") for name in RECIPE_NAMES]
+    cases = [cases_of(asked, resolve(asked.workload)) for asked in made]
+    assert {(of.gemms, of.training, frozenset(of.variants[:-1])) for of in cases} == {
+        (cases[0].gemms, cases[0].training, frozenset(cases[0].variants[:-1]))
+    }
+
+
+logs = st.lists(st.tuples(*[st.floats(-1, 1)] * 3), min_size=2, max_size=12)
+
+
+@given(logs)
+def test_the_ratio_of_two_paired_ratios_is_that_of_the_pairs_and_no_narrower(of: list[tuple[float, ...]]) -> None:
+    base, first, second = ([math.exp(log) for log in arm] for arm in zip(*of, strict=True))
+    made, exact = ratio(paired_ratio(first, base), paired_ratio(second, base)), paired_ratio(first, second)
+    assert made.value == pytest.approx(exact.value)
+    assert made.lower <= exact.lower * (1 + 1e-9)
+    assert made.upper >= exact.upper * (1 - 1e-9)
+
+
+def test_a_speedup_over_the_recorded_baseline_and_back_is_its_inverse() -> None:
+    before = read("n", "p", ReportStatus.model_validate(report_status()))
+    after, said = rebased(before, "mxfp8")
+    back = after.rows["bf16"]
+    assert said
+    assert back.speedup == pytest.approx(1 / before.rows["mxfp8"].speedup)
+    assert (back.speedup_lower, back.speedup_upper) == pytest.approx((1 / 1.384, 1 / 1.36), rel=1e-3)
+    assert (back.gemm_speedup["autocast"], after.rows["mxfp8"].speedup) == (pytest.approx(1 / 1.509, rel=1e-3), None)
+    assert back.difference is None, "the report does not say how noisy its run was"
+
+
+OLD = {"scope": "mlp", "baseline": "fp8_block", "timing": "1/quick/mlp"}
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "attention in the old baseline's recipe": ({}, OLD, "an earlier agent kept attention's projections in fp8_block"),
+    "not measured": ({"recipe": "nvfp4"}, {}, "no figures of mxfp8 to compare with: it was not measured"),
+    "fell back": ({"verdict": "fallback"}, {}, "no figures of mxfp8 to compare with: its verdict is fallback"),
+}
+
+
+@pytest.mark.parametrize(("row", "run", "words"), REFUSED.values(), ids=REFUSED)
+def test_ratios_that_a_run_does_not_allow_are_refused_in_words(row: Any, run: Any, words: str, api: Api) -> None:
+    rows = [recipe_row("bf16"), recipe_row("mxfp8", 1.3) | row, recipe_row("fp8_block", 1.2)]
+    api.profiles(profile_object())
+    api.reports(report_object(status=report_status(rows, **run)))
+    told = api.run("status", "nightly", "--baseline", "mxfp8")
+    assert words in " ".join(told.stderr.split())
+    assert not re.search(r"\dx", told.stdout)
+
+
+def test_nothing_is_faster_than_a_baseline_whose_precision_is_in_doubt() -> None:
+    rows = [recipe_row("mxfp8", verdict="fallback"), recipe_row("nvfp4", 1.3)]
+    status = ReportStatus.model_validate(report_status(rows, baseline="mxfp8", provenance="measured", simulated=[]))
+    for of in (status, kept_report(status)):
+        assert read("n", "p", of).rows["nvfp4"].speedup is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("status", "--baseline", "mxfp8"), "of one profile: kubectl precision status PROFILE --baseline mxfp8"),
+        (("status", "nightly", "--baseline", "mxfp9"), "there is no such recipe; take one of bf16, "),
+    ],
+)
+def test_a_baseline_that_can_not_be_is_refused(words: tuple[str, ...], said: str, api: Api) -> None:
+    api.profiles(profile_object())
+    api.reports(report_object())
+    told = api.run(*words)
+    assert told.exit_code == 2
+    assert said in " ".join(told.stderr.split())
