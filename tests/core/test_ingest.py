@@ -339,8 +339,10 @@ def test_the_detail_goes_with_its_report_and_a_summary_has_its_figures_again() -
     owners = [(owner["kind"], owner["name"], owner["uid"]) for owner in body["metadata"]["ownerReferences"]]
     assert owners == [("NodePrecisionReport", report().name, "u")]
     assert body["binaryData"] == {"result.json.gz": "cGFja2Vk"}
-    sent = fullest("llama3-8b", 50)
+    sent = fullest("llama3-8b", 50).model_copy(update={"noise_floor": 0.006})
     published = encode(sent)
     assert read_message(published.message).dropped
-    found = finding(read_message(published.message), "\n".join(published.lines))
+    cut = read_message(published.message).model_copy(update={"noise_floor": None, "gemm_error": None})
+    found = finding(cut, "\n".join(published.lines))
     assert found.summary.recipes == recipe_summaries(sent)
+    assert (found.summary.noise_floor, found.summary.gemm_error is None) == (0.006, False)

@@ -39,8 +39,8 @@ def summarize(result: MeasurementResult, detail: Detail) -> Summary:
         "gpus": len(result.gpus),
         "duration_seconds": _round(result.duration_seconds),
         "slowest_gpu": _slowest_gpu(result),
-        "noise_floor": _shortened(result.noise_floor),
-        "gemm_error": _shortened(max(map(relative_error, speedups), default=None)),
+        "noise_floor": result.noise_floor and _round(result.noise_floor, 3),
+        "gemm_error": _round(max(map(relative_error, speedups)), 3) if speedups else None,
         "sensor_accuracy": result.sensor.accuracy if result.sensor else None,
         "recipes": recipe_summaries(result),
         "detail": detail,
@@ -67,8 +67,9 @@ def fitted(summary: Summary, limit: int = MESSAGE_MAX_BYTES) -> Summary:
 
 def restored(summary: Summary, result: MeasurementResult) -> Summary:
     """`summary` with the recipes' figures that were left out of the message, from the full result of the same run."""
-    figures = {"recipes": recipe_summaries(result), "device_memory": result.device_memory}
-    return summary.model_copy(update=figures) if summary.dropped else summary
+    whole = summarize(result, summary.detail)
+    names = ("recipes", "device_memory", "noise_floor", "gemm_error")
+    return summary.model_copy(update={name: getattr(whole, name) for name in names}) if summary.dropped else summary
 
 
 def compact(summary: Summary) -> bytes:
@@ -149,8 +150,8 @@ def _told(failure: Failure | None) -> str | None:
     return _cut(f"{failure.reason}: {failure.message}" if failure.message else failure.reason, 200)
 
 
-def _round(value: float) -> float:
-    return float(f"{value:.6g}")
+def _round(value: float, digits: int = 6) -> float:
+    return float(f"{value:.{digits}g}")
 
 
 def _cut(text: str, limit: int) -> str:
@@ -225,6 +226,7 @@ STEPS: tuple[tuple[str, Cut], ...] = (
     ("power_invalid", _each(lambda recipe: {"power_invalid": recipe.power_invalid[:1]})),
     ("failure", _shorter_failures(24)),
     *((name, _with(**{name: row.get_default(call_default_factory=True)})) for name, row in _OTHERS.items()),
+    ("noise", lambda _: {"noise_floor": None, "gemm_error": None}),
     ("loss_verdict", _each(_expected_loss)),
     ("sentence", _shorter_sentence(0)),
     ("gpu_spread", _with(gpu_spread=None)),
