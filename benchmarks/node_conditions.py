@@ -8,8 +8,11 @@ import argparse
 import asyncio
 import logging
 import math
+import os
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -45,6 +48,7 @@ from tests.support.world import SETTINGS
 
 STRICTER = {"reference": 5, "node": 5}
 POLICY = "profiling.fleet.node-condition"
+BEGIN, TICK = datetime(2026, 11, 27, 9, tzinfo=UTC), timedelta(microseconds=100)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 MAPS = paths.config_maps(NAMESPACE)
 BAD, STRICT = -7.0, -3.5
@@ -60,6 +64,18 @@ ODD = {of: NONE_FAILS[of] for of in ("Fallback", "Partial", "Crashed")} | {
     "hot": hot,
     "Simulated": lambda it: it.model_copy(update={"provenance": "replayed"}),  # and says that it verified its kernels
 }
+
+
+class AtOnce(ThreadPoolExecutor):
+    """Work for other threads, done where it is asked for: what befalls meanwhile is the same in every process."""
+
+    def submit(self, work: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        future = Future[Any]()
+        try:
+            future.set_result(work(*arguments, **named))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 class Killed(BaseException):
@@ -216,7 +232,7 @@ class Fleet:
 
     def __init__(self, seed: int = 0, size: int = 0, profiles: Sequence[str] = ("nightly",), **listed: Any) -> None:
         """`size` nodes under the `profiles`, else some; `listed` are fields of their rows in the chart's list."""
-        self.dice, self.process, self.runs = Random(seed), 0, 0
+        self.dice, self.process, self.runs, self.reads = Random(seed), 0, 0, 0
         self.loop = OperatorInMemory(cluster=Server((CLASSES, {"metadata": {"name": SETTINGS.priority_class}})))
         self.server: Server = self.loop.cluster
         self.record = self.server.record = Record()
@@ -246,14 +262,20 @@ class Fleet:
         self.start()
 
     def now(self) -> datetime:
-        return datetime.now(UTC) + self.loop.offset
+        """No two reads of this clock are alike, and it goes in every process as in the last."""
+        return self.tick() + self.loop.offset
+
+    def tick(self) -> datetime:
+        self.reads += 1
+        return BEGIN + self.reads * TICK
 
     def start(self) -> None:
         """A new process leads."""
         self.process += 1
         old, clock = self.loop, self.now
         self.loop = OperatorInMemory(cluster=old.cluster)
-        self.wait(old.offset)
+        self.loop.offset, self.loop.now, self.loop.clock = old.offset, BEGIN, self.tick
+        self.wait(timedelta())
         loop = self.loop
         loop.actor._now = loop.gatherer._now = loop.actor._reports._now = loop.actor._collector._now = clock
         loop.actor.node_conditions = NodeConditions(loop.cluster, loop.cache, loop.actor._reports, self.gate, clock)
@@ -441,115 +463,27 @@ class Fleet:
 
     async def step(self) -> str:
         """One thing happens."""
-        dice, name = self.dice, self.dice.choice(self.names)
-        what = dice.choice(EVENTS)
-        match what:
-            case "reboot":
-                self.boot(name)
-                await self.settle()
-                await self.end_agents(dice.choice(["", "Simulated"]))
-            case "another driver" | "GPU lost":
-                self.befall(name, {"GPU lost": "GPU"}.get(what, "driver"))
-            case "swapped GPUs":
-                self.swaps[name] += 1
-                self.repair(name, dice.random() < 0.3)
-                self.boot(name)
-            case "changes meanwhile":
-                self.boot(name)
-                await self.settle()
-                self.server.meanwhile = dice.choice(["namesake", "reboot", "driver", "GPU"]), dice.random() < 0.3
-                await self.end_agents()
-                self.server.meanwhile = None
-            case "down":
-                for it in self.names[::3]:
-                    self.boot(it)
-                self.wait(HOUR)
-                self.start()
-            case "repaired or broken":
-                self.repair(name, dice.random() < 0.4)
-                self.boot(name)
-                if self.truths[name] == Truth():
-                    self.forget(name)
-            case "degrades":
-                for it in dice.choice([[name], self.names[::2]]):
-                    self.repair(it, True)
-                self.rerun()
-                for _ in range(3):
-                    await self.settle()
-                    await self.end_agents()
-            case "namesake":
-                self.repair(name, dice.random() < 0.3)
-                self.boot(name, anew=True)
-            case "restart":
-                self.start()
-            case "kill":
-                self.server.kill_in = dice.randint(1, 12)
-            case "guard lost":
-                self.server.guarded = False
-            case "guard back":
-                self.server.guarded = True
-            case "reference":
-                self.save(dice.choice([None, self.text.replace("bf16", "bf16 "), self.text]))
-            case "edit":
-                lax: dict[str, Any] = {"mustDetectPercent": {"reference": 15, "node": 15}}
-                slow: dict[str, Any] = {"reference": {"name": "slow", "sha256": sha256_of(self.tenants)}}
-                self.save(self.tenants, "slow")
-                strict: dict[str, Any] = {"mustDetectPercent": STRICTER}
-                self.ask(**dice.choice([{}, lax, slow, strict, strict, {"validFor": "1d"}]))
-                self.boot(name)
-                await self.settle()
-                await self.end_agents()
-            case "mild":
-                self.truths[name] = Truth(gpu_off=-5.0)
-                self.boot(name)
-                self.forget(name)
-            case "deleted profile":
-                self.delete(dice.choice(self.profiles))
-            case "removed":
-                self.remove(name)
-            case "late":
-                self.rerun()
-                await self.settle()
-                await self.end_agents(late=timedelta(minutes=58))
-            case "spoilt":
-                self.boot(name)
-                await self.settle()
-                await self.end_agents(dice.choice([*ODD]))
-            case "suspend":
-                self.ask(suspend=dice.random() < 0.5)
-            case "stale cache":
-                self.boot(name)
-                self.stale = True
-            case "refused":
-                status, why = dice.choice([(409, "Conflict"), (410, "Gone"), (429, "TooManyRequests"), (500, "Error")])
-                self.server.fail("PATCH", "/status", ApiError(status, why, "not now"), after=dice.random() < 0.3)
-            case "rerun":
-                self.rerun()
-            case "upgrade":
-                self.stack = dice.choice([STACK, STACK, "ffff"])
-            case "season":
-                self.season = dice.choice([0.0, -1.0])
-            case "forged report":
-                forged = {"verdict": dice.choice(["Pass", "Fail"]), "reason": "Forged", "basis": "another"}
-                for path, body in list(self.server.objects.items()):
-                    if path.startswith(f"{REPORTS}/") and (body.get("status") or {}).get("acceptance"):
-                        body["status"]["acceptance"] |= forged  # and is judged anew
-                        self.server._store(path, body)
-            case "forged Job" | "forged pod":
-                self.boot(name)
-                await self.settle()
-                if name in self.loop.jobs():
-                    self.forge(name, what.removeprefix("forged "))
-            case "time":
-                self.wait(dice.choice([HOUR / 2, 2 * HOUR, DAY, 31 * DAY]))
-            case "measure":
-                await self.settle(1)
-                await self.end_agents(dice.choice(["", "", "", *ODD]))
-        await self.settle(dice.randint(1, 2))
+        name, what = self.dice.choice(self.names), self.dice.choice(EVENTS)
+        await FAULTS[what][0](self, name)
+        await self.settle(self.dice.randint(1, 2))
         if self.stale:
             self.stale = False
             await self.settle(1)
         return what
+
+    async def reboot(self, name: str, odd: str = "") -> None:
+        """And what was due then ends."""
+        self.boot(name)
+        await self.settle()
+        await self.end_agents(odd)
+
+    def forge_reports(self, verdict: str, **more: str) -> None:
+        """Whoever may write reports does; with another `basis` each is judged anew."""
+        forged = {"verdict": verdict, "reason": "Forged"} | more
+        for path, body in list(self.server.objects.items()):
+            if path.startswith(f"{REPORTS}/") and (body.get("status") or {}).get("acceptance"):
+                body["status"]["acceptance"] |= forged
+                self.server._store(path, body)
 
     async def heal(self) -> None:
         """Nothing is wrong any more but nodes, and each is measured."""
@@ -576,46 +510,207 @@ class Fleet:
             self.wait(HOUR)
 
 
-EVENTS = (
-    *(
-        "reboot",
-        "another driver",
-        "repaired or broken",
-        "degrades",
-        "degrades",
-        "namesake",
-        "restart",
-        "kill",
-        "guard lost",
-        "guard back",
-        "GPU lost",
-        "swapped GPUs",
-        "changes meanwhile",
-        "changes meanwhile",
-        "down",
-    ),
-    *("guard back", "reference", "edit", "suspend", "stale cache", "refused", "rerun", "rerun", "upgrade", "season"),
-    *(
-        "mild",
-        "deleted profile",
-        "removed",
-        "late",
-        "late",
-        "spoilt",
-        "spoilt",
-        "forged report",
-        "forged Job",
-        "forged pod",
-        "time",
-        "time",
-        "measure",
-        "measure",
-        "measure",
-        "measure",
-        "measure",
-        "measure",
-    ),
-)
+async def reboots(fleet: Fleet, name: str) -> None:
+    await fleet.reboot(name, fleet.dice.choice(["", "Simulated"]))
+
+
+async def gets_another_driver(fleet: Fleet, name: str) -> None:
+    fleet.befall(name, "driver")
+
+
+async def loses_a_gpu(fleet: Fleet, name: str) -> None:
+    fleet.befall(name, "GPU")
+
+
+async def gets_other_gpus(fleet: Fleet, name: str) -> None:
+    fleet.swaps[name] += 1
+    fleet.repair(name, fleet.dice.random() < 0.3)
+    fleet.boot(name)
+
+
+async def changes_meanwhile(fleet: Fleet, name: str) -> None:
+    """Between decision and write."""
+    fleet.boot(name)
+    await fleet.settle()
+    fleet.server.meanwhile = fleet.dice.choice(["namesake", "reboot", "driver", "GPU"]), fleet.dice.random() < 0.3
+    await fleet.end_agents()
+    fleet.server.meanwhile = None
+
+
+async def operator_is_down(fleet: Fleet, name: str) -> None:
+    for it in fleet.names[::3]:
+        fleet.boot(it)
+    fleet.wait(HOUR)
+    fleet.start()
+
+
+async def operator_restarts(fleet: Fleet, name: str) -> None:
+    fleet.start()
+
+
+async def operator_is_killed(fleet: Fleet, name: str) -> None:
+    fleet.server.kill_in = fleet.dice.randint(1, 12)
+
+
+async def is_repaired_or_breaks(fleet: Fleet, name: str) -> None:
+    fleet.repair(name, fleet.dice.random() < 0.4)
+    fleet.boot(name)
+    if fleet.truths[name] == Truth():
+        fleet.forget(name)
+
+
+async def degrades(fleet: Fleet, name: str) -> None:
+    for it in fleet.dice.choice([[name], fleet.names[::2]]):
+        fleet.repair(it, True)
+    fleet.rerun()
+    for _ in range(3):
+        await fleet.settle()
+        await fleet.end_agents()
+
+
+async def is_mildly_slow(fleet: Fleet, name: str) -> None:
+    fleet.truths[name] = Truth(gpu_off=-5.0)
+    fleet.boot(name)
+    fleet.forget(name)
+
+
+async def namesake_comes(fleet: Fleet, name: str) -> None:
+    fleet.repair(name, fleet.dice.random() < 0.3)
+    fleet.boot(name, anew=True)
+
+
+async def is_gone(fleet: Fleet, name: str) -> None:
+    """Its Node is deleted, at times under a new operator, and another one takes its name."""
+    del fleet.server.objects[f"{paths.NODES}/{name}"]
+    await fleet.settle(1)
+    if fleet.dice.random() < 0.5:
+        fleet.start()
+    fleet.repair(name, fleet.dice.random() < 0.3)
+    fleet.boot(name)
+
+
+async def guard_is_lost(fleet: Fleet, name: str) -> None:
+    fleet.server.guarded = False
+
+
+async def guard_is_back(fleet: Fleet, name: str) -> None:
+    fleet.server.guarded = True
+
+
+async def reference_changes(fleet: Fleet, name: str) -> None:
+    fleet.save(fleet.dice.choice([None, fleet.text.replace("bf16", "bf16 "), fleet.text]))
+
+
+async def profile_is_edited(fleet: Fleet, name: str) -> None:
+    lax: dict[str, Any] = {"mustDetectPercent": {"reference": 15, "node": 15}}
+    slow: dict[str, Any] = {"reference": {"name": "slow", "sha256": sha256_of(fleet.tenants)}}
+    fleet.save(fleet.tenants, "slow")
+    strict: dict[str, Any] = {"mustDetectPercent": STRICTER}
+    fleet.ask(**fleet.dice.choice([{}, lax, slow, strict, strict, {"validFor": "1d"}]))
+    await fleet.reboot(name)
+
+
+async def profile_is_suspended(fleet: Fleet, name: str) -> None:
+    fleet.ask(suspend=fleet.dice.random() < 0.5)
+
+
+async def profile_is_deleted(fleet: Fleet, name: str) -> None:
+    fleet.delete(fleet.dice.choice(fleet.profiles))
+
+
+async def condition_is_removed(fleet: Fleet, name: str) -> None:
+    fleet.remove(name)
+
+
+async def is_collected_late(fleet: Fleet, name: str) -> None:
+    fleet.rerun()
+    await fleet.settle()
+    await fleet.end_agents(late=timedelta(minutes=58))
+
+
+async def run_is_spoilt(fleet: Fleet, name: str) -> None:
+    await fleet.reboot(name, fleet.dice.choice([*ODD]))
+
+
+async def cache_is_stale(fleet: Fleet, name: str) -> None:
+    fleet.boot(name)
+    fleet.stale = True
+
+
+async def write_is_refused(fleet: Fleet, name: str) -> None:
+    answers = [(409, "Conflict"), (410, "Gone"), (429, "TooManyRequests"), (500, "Error")]
+    status, why = fleet.dice.choice(answers)
+    fleet.server.fail("PATCH", "/status", ApiError(status, why, "not now"), after=fleet.dice.random() < 0.3)
+
+
+async def is_asked_anew(fleet: Fleet, name: str) -> None:
+    fleet.rerun()
+
+
+async def agent_is_upgraded(fleet: Fleet, name: str) -> None:
+    fleet.stack = fleet.dice.choice([STACK, STACK, "ffff"])
+
+
+async def season_changes(fleet: Fleet, name: str) -> None:
+    fleet.season = fleet.dice.choice([0.0, -1.0])
+
+
+async def reports_are_forged(fleet: Fleet, name: str) -> None:
+    fleet.forge_reports(fleet.dice.choice(["Pass", "Fail"]), **fleet.dice.choice([{}, {"basis": "another"}]))
+
+
+async def agent_is_forged(fleet: Fleet, name: str) -> None:
+    what = fleet.dice.choice(["Job", "pod"])
+    fleet.boot(name)
+    await fleet.settle()
+    if name in fleet.loop.jobs():
+        fleet.forge(name, what)
+
+
+async def time_passes(fleet: Fleet, name: str) -> None:
+    fleet.wait(fleet.dice.choice([HOUR / 2, 2 * HOUR, DAY, 31 * DAY]))
+
+
+async def agents_end(fleet: Fleet, name: str) -> None:
+    await fleet.settle(1)
+    await fleet.end_agents(fleet.dice.choice(["", "", "", *ODD]))
+
+
+FAULTS: dict[str, tuple[Callable[[Fleet, str], Awaitable[None]], int]] = {
+    "reboot": (reboots, 1),
+    "another driver": (gets_another_driver, 1),
+    "GPU lost": (loses_a_gpu, 1),
+    "swapped GPUs": (gets_other_gpus, 1),
+    "changes meanwhile": (changes_meanwhile, 2),
+    "repaired or broken": (is_repaired_or_breaks, 1),
+    "degrades": (degrades, 2),
+    "mild": (is_mildly_slow, 1),
+    "namesake": (namesake_comes, 1),
+    "Node gone": (is_gone, 1),
+    "down": (operator_is_down, 1),
+    "restart": (operator_restarts, 1),
+    "kill": (operator_is_killed, 1),
+    "guard lost": (guard_is_lost, 1),
+    "guard back": (guard_is_back, 2),
+    "reference": (reference_changes, 1),
+    "edit": (profile_is_edited, 1),
+    "suspend": (profile_is_suspended, 1),
+    "deleted profile": (profile_is_deleted, 1),
+    "removed": (condition_is_removed, 1),
+    "late": (is_collected_late, 2),
+    "spoilt": (run_is_spoilt, 2),
+    "stale cache": (cache_is_stale, 1),
+    "refused": (write_is_refused, 1),
+    "rerun": (is_asked_anew, 2),
+    "upgrade": (agent_is_upgraded, 1),
+    "season": (season_changes, 1),
+    "forged report": (reports_are_forged, 1),
+    "forged agent": (agent_is_forged, 2),
+    "time": (time_passes, 2),
+    "measure": (agents_end, 6),
+}
+"""What may befall a fleet, or one node of it, and how often beside the others."""
+EVENTS = [what for what, (_, often) in FAULTS.items() for _ in range(often)]
 
 
 def slow_draft() -> Reference:
@@ -679,7 +774,9 @@ def wrong(record: Record) -> list[str]:
 
 async def schedule(seed: int, steps: int = 25) -> list[str]:
     """What the reader finds in one schedule, and which good nodes are not open at its end."""
-    fleet, events, errors = Fleet(seed), list[str](), list[str]()
+    fleet, events, errors, loop = Fleet(seed), list[str](), list[str](), asyncio.get_running_loop()
+    loop.set_default_executor(AtOnce())
+    loop.time = lambda: fleet.now().timestamp()  # type: ignore[method-assign]
     for _ in range(2 * (seed % 2)):  # a fleet in service, or a new one
         await fleet.settle()
         await fleet.end_agents()
@@ -717,7 +814,7 @@ async def _as_reported(self: NodeConditions, report: Any, terms: Any, facts: Any
     """Evidence from what the report says."""
     verdict, key = report.status.acceptance if report.status else None, (report.namespace, report.profile)
     if verdict is not None and verdict.verdict and verdict.subject:
-        evidence = node_condition.Evidence(verdict, datetime.now(UTC))
+        evidence = node_condition.Evidence("/".join(key), verdict, datetime.now(UTC))
         self._collected[*key, report.node_uid] = Collected(report.uid, report.status, "", None, evidence)
 
 
@@ -745,6 +842,8 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--without", choices=GUARDS)
     options = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": "0"})
     if options.without:
         setattr(*GUARDS[options.without])
     logging.disable(logging.CRITICAL)

@@ -99,7 +99,7 @@ async def test_swapped_gpus_and_mig_change_a_node_whose_gpus_are_claimed_and_a_d
     await one.settle()
     (facts,) = (await one.loop.gatherer.observe()).facts_of("").values()
     subject = AcceptanceSubject(boot_id=facts.boot, driver=facts.driver, gpus=tuple(UUIDS[:8]))
-    judged = Evidence(ReportAcceptance(verdict="Pass", subject=subject))
+    judged = Evidence("", ReportAcceptance(verdict="Pass", subject=subject))
 
     def written(facts: NodeFacts, *evidence: Any) -> list[Mapping[str, str]]:
         return [it.row for it in writes({facts.uid: facts}, {facts.uid: ()}, {facts.uid: evidence}, {}, {}, one.now())]
@@ -279,6 +279,27 @@ async def test_what_one_profile_failed_no_other_opens_and_it_ends_with_its_profi
     one.delete("other")
     await one.settle()
     assert one.says == ("True", "Pass")
+
+
+@pytest.mark.parametrize("is_forged", [False, True])
+async def test_a_new_operator_opens_nothing_that_another_profile_failed(is_forged: bool) -> None:
+    one = One(profiles=("nightly", "other"))
+    one.truths[NODE] = Truth(gpu_off=-12, by="nightly")
+    for _ in range(2):
+        await one.all_measured()
+        assert "; failed by ml/nightly; driver " in one.row["message"]
+        one.wait(timedelta(minutes=62))
+    one.start()
+    one.ask(**{} if is_forged else {"mustDetectPercent": {"reference": 15, "node": 15}})
+    await one.settle()
+    for _ in range(4):
+        await one.end_agents()
+        if is_forged:
+            one.forge_reports("Pass")
+    assert (one.says[0], one.loop.jobs(), wrong(one.record)) == ("False", {}, [])
+    one.ask()
+    one.forget(NODE)
+    assert await one.measure() == ("True", "Pass")
 
 
 async def test_a_run_confirms_by_when_it_ended_and_not_when_it_is_collected() -> None:

@@ -1,5 +1,6 @@
 """The operator's own loop on an API server in memory: objects go in, what it writes is looked at."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -40,7 +41,8 @@ class OperatorInMemory:
         own = cluster or FakeCluster((CLASSES, {"metadata": {"name": SETTINGS.priority_class}}))
         self.cluster: Any = own
         self.offset = timedelta()
-        """How far the world's clock is ahead of this machine's."""
+        """How far the world's clock is ahead of `clock`."""
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.cluster.created = self._now()
         for name in nodes:
             self.cluster._store(f"{paths.NODES}/{name}", node_object(name=name))
@@ -156,7 +158,7 @@ class OperatorInMemory:
         return self.telemetry._registry.get_sample_value(name, labels) or 0.0
 
     def _clock(self) -> datetime:
-        return datetime.now(UTC) + self.offset
+        return self.clock() + self.offset
 
     def _now(self) -> str:
         return format_time(self._clock())

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from precision_operator.core.observe.raw_object import condition_of
 
 CONDITION = "precisionprofiler.io/ComputeAccepted"
 _TAIL = re.compile(
-    r"(?s)^(?P<said>.*?)(; after run (?P<after>\w+))?"
+    r"(?s)^(?P<said>.*?)(; after run (?P<after>\w+))?(; failed by (?P<failed>[^;(]+))?"
     r"(; driver (?P<driver>\S*), (?P<gpus>\d{1,4}) GPUs( (?P<set>\w{10}))?, valid until (?P<until>\S+))?"
     r"(; closed (?P<closed>\S+))? \(node (?P<node>[^,]*), boot (?P<boot>[^)]*)\)$"
 )
@@ -75,9 +75,14 @@ class NodeVerdict(NamedTuple):
     def parts(self) -> Mapping[str, str]:
         """What the message says: said (why), node (UID) and boot that were judged, and as far as it does: driver, gpus
         (their number), set (their UUIDs), until (the end of validity), closed (when we took True away), after (the run
-        to follow)."""
+        to follow), failed (which profiles failed it)."""
         tail = _TAIL.search(self.message)
         return {name: text for name, text in tail.groupdict().items() if text is not None} if tail else {}
+
+    @property
+    def failed_by(self) -> Collection[str]:
+        """Profiles, by namespace and name, of which each must pass before the node is True again."""
+        return self.parts.get("failed", "").split(", ")
 
     @property
     def closed(self) -> datetime | None:

@@ -21,7 +21,8 @@ from precision_operator.core.observe.nodes import NodeFacts
 DAY = timedelta(days=1)
 MOST_CLOSED = 0.1
 """Of a pool's nodes, how many at most go from True to False within a day; one may always."""
-MOST_MESSAGE = 600
+MOST_MESSAGE, MOST_NAMED = 1024, 4
+"""Characters of a message, as the chart's policy takes it, and profiles that it says failed."""
 NO_WAIT = {"Busy", "NotReady", "Cordoned", "NodeDeleting"}
 """Why no run begins where the node is at work, or somebody took it out of service."""
 
@@ -29,11 +30,13 @@ NO_WAIT = {"Busy", "NotReady", "Cordoned", "NodeDeleting"}
 class Evidence(NamedTuple):
     """What one profile's runs that this operator collected itself say of a node, as far as the chart admits them."""
 
+    profile: str
+    """Namespace and name."""
     verdict: ReportAcceptance = ReportAcceptance()
     ended: datetime = datetime.min.replace(tzinfo=UTC)
     """When its newest run ended, or a health counter refused one."""
     failed: bool = False
-    """Whether it has failed on this boot, and not passed since."""
+    """Whether it, or its report, has failed on this boot, and it has not passed since."""
 
 
 class Write(NamedTuple):
@@ -65,7 +68,7 @@ def writes(
     closed = Counter(pool for _, where in closings.values() for pool in where)
     found = list[Write]()
     for facts in there:
-        ours = [it for it in evidence.get(facts.uid, ()) if not change(it.verdict.subject, facts)]
+        ours = [_present(it, facts) for it in evidence.get(facts.uid, ())]
         if ours or facts.verdict.status:
             has_room = all(closed[pool] < max(1, int(MOST_CLOSED * sizes[pool])) for pool in pools[facts.uid])
             write = _condition(facts, ours, lapsed.get(facts.uid, ""), has_room, now)
@@ -83,17 +86,25 @@ def waits(node: NodeState) -> bool:
     return is_due and waits_for_verdict(node.facts)
 
 
+def _present(it: Evidence, facts: NodeFacts) -> Evidence:
+    """What of it is of the node as it is now. What the Node itself says that a profile failed, that one alone lifts."""
+    it = Evidence(it.profile) if change(it.verdict.subject, facts) else it
+    is_named = it.profile in facts.verdict.failed_by and not changed_subject(facts)
+    return it._replace(failed=it.failed or (is_named and it.verdict.verdict != "Pass"))
+
+
 def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, now: datetime) -> Write | None:
     before, moved = facts.verdict, changed_subject(facts)
     is_open = before.status == "True" and not moved
-    newest, ended, failed = max(ours, key=_weight, default=Evidence())
+    _, newest, ended, failed = max(ours, key=_weight, default=Evidence(""))
+    failing = [it.profile for it in ours if it.failed]
     subject, judged = before.parts if is_open else {}, newest.subject
     if judged is not None and judged.gpus and not (is_open and newest.verdict in (None, "Inconclusive")):
         subject = {"driver": judged.driver or "", "gpus": str(len(judged.gpus)), "until": newest.valid_until or "-"}
         subject |= {"set": set_of(judged.gpus)}
     ends = time_or_none(subject.get("until"))
     over = lapsed or "Expired" * (ends is not None and ends <= now)
-    write, said = partial(_write, facts, subject, now), newest.message
+    write, said = partial(_write, facts, subject, failing, now), newest.message
     after = f"; after run {newest.runs.run.split()[0]}" if newest.again and newest.runs is not None else ""
     match newest.verdict:
         case "Pass" if is_open and over:
@@ -111,13 +122,14 @@ def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, 
         case "Inconclusive" if newest.reason != "Expired" and (moved or before.status in ("", "Unknown")):
             return write("Unknown", newest.reason, said + after)
     if moved:
-        return _write(facts, {}, now, "Unknown", "SubjectChanged", f"since it was judged {moved}")
+        return _write(facts, {}, (), now, "Unknown", "SubjectChanged", f"since it was judged {moved}")
     if is_open and newest.verdict and (failed or before.failing_since is not None) and before.reason != "FailHeld":
         return write("True", "FailUnconfirmed", f"{newest.reason}; it failed before{after}")
     why = newest.reason or over
     if is_open and why and before.reason in ("Pass", "NotJudgedAgain"):
         return write("True", "NotJudgedAgain", f"{why}; it passed before{after}")
-    return write(before.status, before.reason, before.parts["said"]) if "after" in before.parts else None
+    parts = before.parts
+    return _write(facts, parts, failing, now, before.status, before.reason, parts["said"]) if parts else None
 
 
 def _weight(it: Evidence) -> tuple[bool, bool, bool, bool, datetime]:
@@ -127,17 +139,24 @@ def _weight(it: Evidence) -> tuple[bool, bool, bool, bool, datetime]:
 
 
 def _write(
-    facts: NodeFacts, subject: Mapping[str, str], now: datetime, status: str, reason: str, said: str
+    facts: NodeFacts,
+    subject: Mapping[str, str],
+    failing: Collection[str],
+    now: datetime,
+    status: str,
+    reason: str,
+    said: str,
 ) -> Write | None:
     """The condition as it is to be; None where it is so already. Its end is what the policy asks for."""
     before = facts.verdict
     closed = now if (before.status, reason) == ("True", "FailConfirmed") else before.closed
-    message = said[:MOST_MESSAGE]
+    tail = f"; failed by {', '.join(sorted(failing)[:MOST_NAMED])}" if failing else ""
     if subject.keys() >= {"driver", "gpus", "until"}:
         gpus = f"{subject['gpus']} GPUs {subject.get('set', '')}".rstrip()
-        message += f"; driver {subject['driver']}, {gpus}, valid until {subject['until']}"
-    message += f"; closed {format_time(closed)}" if closed else ""
-    message += f" (node {facts.uid}, boot {facts.boot})"
+        tail += f"; driver {subject['driver']}, {gpus}, valid until {subject['until']}"
+    tail += f"; closed {format_time(closed)}" if closed else ""
+    tail += f" (node {facts.uid}, boot {facts.boot})"
+    message = said[: MOST_MESSAGE - len(tail)] + tail
     if before[:3] == (status, reason, message):
         return None
     since = before.since if before.status == status else None

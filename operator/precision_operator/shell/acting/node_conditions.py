@@ -95,7 +95,7 @@ class NodeConditions:
         """
         key = report.namespace, report.profile, report.node_uid
         rows, before = self._gate.of(*key[:2]), self._collected.get(key, _NOTHING)
-        if not rows or before.report != report.uid:
+        if not rows or before.report != report.uid or before.status.attempt is None:
             return
         if terms is None:
             self._collected[key] = before._replace(evidence=None)
@@ -110,12 +110,12 @@ class NodeConditions:
         is_listed = any(row.admits(terms.asked, terms.recipes, before.image) for row in rows)
         is_listed = is_listed or verdict.verdict == "Inconclusive"
         said = verdict.model_copy(update={"subject": _subject(verdict)} | ({} if is_listed else NOT_LISTED))
-        was = before.evidence or Evidence()
-        has_failed = was.failed and not change(was.verdict.subject, facts)
+        was = before.evidence
+        has_failed = was is not None and was.failed and not change(was.verdict.subject, facts)
         failed = said.verdict == "Fail" or (has_failed and said.verdict != "Pass")
         ended = attempt.finished_at if attempt is not None and refused(attempt) else ""
         ended = ended or (verdict.runs.ended if verdict.runs is not None else "") or format_time(self._now())
-        evidence = Evidence(said, parse_time(ended), failed)
+        evidence = Evidence("/".join(key[:2]), said, parse_time(ended), failed)
         self._collected[key] = before._replace(status=kept_report(status), verdict=verdict, evidence=evidence)
 
     async def write(self, observed: Observed) -> bool:
@@ -130,7 +130,7 @@ class NodeConditions:
             self._saw_closed(uid, facts.verdict)
         self._closings = {uid: it for uid, it in self._closings.items() if observed.now - it[0] < DAY}
         self._forget(observed, nodes)
-        evidence = grouped(self._evidence(observed))
+        evidence = grouped(self._evidence(observed, nodes))
         lapsed = dict(self._lapsed(observed, nodes))
         due = writes(nodes, self._pools, evidence, lapsed, self._closings, observed.now)
         if not due:
@@ -182,19 +182,24 @@ class NodeConditions:
             if key[2] not in there or key[:2] not in profiles or it.report not in reports:
                 del self._collected[key]
 
-    def _evidence(self, observed: Observed) -> Iterator[tuple[str, Evidence]]:
+    def _evidence(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> Iterator[tuple[str, Evidence]]:
         """By node UID. What a report says opens and closes nothing; its Fail is lifted by no other profile's Pass."""
         for profile in self._listed(observed):
-            for uid, report in observed.reports_of[profile.uid].items():
-                evidence = self._collected.get((profile.namespace, profile.name, uid), _NOTHING).evidence
-                judged = report.status.acceptance if report.status is not None else None
-                if judged is not None and judged.verdict == "Fail":
-                    fields = {"reason": judged.reason, "subject": _subject(judged)}
-                    evidence = evidence or Evidence(ReportAcceptance().model_copy(update=fields))
-                    speaks = evidence.verdict.verdict == "Pass" or evidence.verdict.reason == "NotListed"
-                    evidence = evidence._replace(failed=evidence.failed or not speaks)
-                if evidence is not None:
-                    yield uid, evidence
+            is_judge = profile.spec is None or profile.spec.acceptance is not None
+            reports = observed.reports_of[profile.uid] if is_judge else {}
+            for uid in reports.keys() & nodes.keys():
+                key, facts, status = (profile.namespace, profile.name, uid), nodes[uid], reports[uid].status
+                before = self._collected.get(key, _NOTHING)
+                evidence = before.evidence or Evidence("/".join(key[:2]))
+                speaks = evidence.verdict.verdict == "Pass" or evidence.verdict.reason == "NotListed"
+                judged = status.acceptance if status is not None else None
+                if judged is not None and judged.verdict == "Fail" and not (speaks or change(_subject(judged), facts)):
+                    if evidence.verdict.verdict is None or change(evidence.verdict.subject, facts):
+                        fields = {"reason": judged.reason, "subject": _subject(judged)}
+                        evidence = Evidence(evidence.profile, ReportAcceptance().model_copy(update=fields))
+                    evidence = evidence._replace(failed=True)
+                    self._collected[key] = before._replace(report=reports[uid].uid, evidence=evidence)
+                yield uid, evidence
 
     def _lapsed(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> Iterator[tuple[str, str]]:
         """Why no report of a profile of the list says Pass, of the nodes whose condition is True."""
