@@ -419,8 +419,10 @@ async def test_a_tenth_of_a_pool_by_the_profiles_label_is_closed_in_a_day_and_no
     fleet.truths |= dict.fromkeys(fleet.names[:3], Truth(gpu_off=-12))
     fleet.rerun()
     await fleet.all_measured()
-    for hours, most in ((2, 1), (2, 0), (2, 0), (24, 1), (2, 0)):
+    for hours, most, is_new in ((2, 1, False), (9, 0, True), (9, 0, False), (24, 1, True), (2, 0, False)):
         fleet.wait(timedelta(hours=hours))
+        if is_new:
+            fleet.start()
         await fleet.all_measured()
         closed = [name for name, row in fleet.conditions().items() if row["status"] == "False"]
         assert len(closed) == most

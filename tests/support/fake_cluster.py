@@ -144,6 +144,8 @@ class FakeCluster:
             if any(there["metadata"].get(key) != given[key] for key in ("uid", "resourceVersion") if key in given):
                 raise ApiError(409, "Conflict", f"{path}: it has changed")
             there |= {key: value for key, value in body.items() if key != "metadata"}
+            if "annotations" in given:
+                there["metadata"]["annotations"] = there["metadata"].get("annotations", {}) | given["annotations"]
         else:
             for test in (row for row in body if row["op"] == "test"):
                 if there["metadata"].get(test["path"].removeprefix("/metadata/")) != test["value"]:

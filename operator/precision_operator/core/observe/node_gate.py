@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -66,23 +66,16 @@ class NodeVerdict(NamedTuple):
     status: str = ""
     reason: str = ""
     message: str = ""
-    since: datetime | None = None
-    """lastTransitionTime."""
-    written: datetime | None = None
-    """lastHeartbeatTime: when the reason came."""
+    since: datetime | None = None  # lastTransitionTime
+    written: datetime | None = None  # lastHeartbeatTime: when the reason came
 
     @property
     def parts(self) -> Mapping[str, str]:
         """What the message says: said (why), node (UID) and boot that were judged, and as far as it does: driver, gpus
         (their number), set (their UUIDs), until (the end of validity), closed (when we took True away), after (the run
-        to follow), failed (which profiles failed it)."""
+        to follow), failed (the profiles of which each must pass before it opens)."""
         tail = _TAIL.search(self.message)
         return {name: text for name, text in tail.groupdict().items() if text is not None} if tail else {}
-
-    @property
-    def failed_by(self) -> Collection[str]:
-        """Profiles, by namespace and name, of which each must pass before the node is True again."""
-        return self.parts.get("failed", "").split(", ")
 
     @property
     def closed(self) -> datetime | None:

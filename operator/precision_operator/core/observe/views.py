@@ -220,6 +220,7 @@ def report_view(raw: observed.Raw) -> observed.ReportView | None:
         node_uid=str(spec["nodeUID"]),
         status=_report_status(raw.get("status")),
         rerun=str(section(meta, "annotations").get(names.ANNOTATION_RERUN, "")),
+        closed=str(section(meta, "annotations").get(names.ANNOTATION_CLOSED, "")),
         version=str(meta.get("resourceVersion", "")),
     )
     try:

@@ -30,13 +30,10 @@ NO_WAIT = {"Busy", "NotReady", "Cordoned", "NodeDeleting"}
 class Evidence(NamedTuple):
     """What one profile's runs that this operator collected itself say of a node, as far as the chart admits them."""
 
-    profile: str
-    """Namespace and name."""
+    profile: str  # namespace and name
     verdict: ReportAcceptance = ReportAcceptance()
-    ended: datetime = datetime.min.replace(tzinfo=UTC)
-    """When its newest run ended, or a health counter refused one."""
-    failed: bool = False
-    """Whether it, or its report, has failed on this boot, and it has not passed since."""
+    ended: datetime = datetime.min.replace(tzinfo=UTC)  # its newest run, or when a health counter refused one
+    failed: bool = False  # it, or its report, on this boot, and it has not passed since
 
 
 class Write(NamedTuple):
@@ -46,8 +43,7 @@ class Write(NamedTuple):
     row: Mapping[str, str]
 
 
-Pools = tuple[tuple[str, str], ...]
-"""Those that a node is in: a label of Nodes, and the name that it gives."""
+Pools = tuple[tuple[str, str], ...]  # that a node is in: a label of Nodes, and the name that it gives
 
 
 def writes(
@@ -89,7 +85,7 @@ def waits(node: NodeState) -> bool:
 def _present(it: Evidence, facts: NodeFacts) -> Evidence:
     """What of it is of the node as it is now. What the Node itself says that a profile failed, that one alone lifts."""
     it = Evidence(it.profile) if change(it.verdict.subject, facts) else it
-    is_named = it.profile in facts.verdict.failed_by and not changed_subject(facts)
+    is_named = it.profile in facts.verdict.parts.get("failed", "").split(", ") and not changed_subject(facts)
     return it._replace(failed=it.failed or (is_named and it.verdict.verdict != "Pass"))
 
 
@@ -97,14 +93,14 @@ def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, 
     before, moved = facts.verdict, changed_subject(facts)
     is_open = before.status == "True" and not moved
     _, newest, ended, failed = max(ours, key=_weight, default=Evidence(""))
-    failing = [it.profile for it in ours if it.failed]
+    failing = {"failed": ", ".join(sorted(it.profile for it in ours if it.failed)[:MOST_NAMED])}
     subject, judged = before.parts if is_open else {}, newest.subject
     if judged is not None and judged.gpus and not (is_open and newest.verdict in (None, "Inconclusive")):
         subject = {"driver": judged.driver or "", "gpus": str(len(judged.gpus)), "until": newest.valid_until or "-"}
         subject |= {"set": set_of(judged.gpus)}
     ends = time_or_none(subject.get("until"))
     over = lapsed or "Expired" * (ends is not None and ends <= now)
-    write, said = partial(_write, facts, subject, failing, now), newest.message
+    write, said = partial(_write, facts, subject | failing, now), newest.message
     after = f"; after run {newest.runs.run.split()[0]}" if newest.again and newest.runs is not None else ""
     match newest.verdict:
         case "Pass" if is_open and over:
@@ -122,14 +118,14 @@ def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, 
         case "Inconclusive" if newest.reason != "Expired" and (moved or before.status in ("", "Unknown")):
             return write("Unknown", newest.reason, said + after)
     if moved:
-        return _write(facts, {}, (), now, "Unknown", "SubjectChanged", f"since it was judged {moved}")
+        return _write(facts, {}, now, "Unknown", "SubjectChanged", f"since it was judged {moved}")
     if is_open and newest.verdict and (failed or before.failing_since is not None) and before.reason != "FailHeld":
         return write("True", "FailUnconfirmed", f"{newest.reason}; it failed before{after}")
     why = newest.reason or over
     if is_open and why and before.reason in ("Pass", "NotJudgedAgain"):
         return write("True", "NotJudgedAgain", f"{why}; it passed before{after}")
     parts = before.parts
-    return _write(facts, parts, failing, now, before.status, before.reason, parts["said"]) if parts else None
+    return _write(facts, {**parts, **failing}, now, before.status, before.reason, parts["said"]) if parts else None
 
 
 def _weight(it: Evidence) -> tuple[bool, bool, bool, bool, datetime]:
@@ -139,21 +135,15 @@ def _weight(it: Evidence) -> tuple[bool, bool, bool, bool, datetime]:
 
 
 def _write(
-    facts: NodeFacts,
-    subject: Mapping[str, str],
-    failing: Collection[str],
-    now: datetime,
-    status: str,
-    reason: str,
-    said: str,
+    facts: NodeFacts, parts: Mapping[str, str], now: datetime, status: str, reason: str, said: str
 ) -> Write | None:
     """The condition as it is to be; None where it is so already. Its end is what the policy asks for."""
     before = facts.verdict
     closed = now if (before.status, reason) == ("True", "FailConfirmed") else before.closed
-    tail = f"; failed by {', '.join(sorted(failing)[:MOST_NAMED])}" if failing else ""
-    if subject.keys() >= {"driver", "gpus", "until"}:
-        gpus = f"{subject['gpus']} GPUs {subject.get('set', '')}".rstrip()
-        tail += f"; driver {subject['driver']}, {gpus}, valid until {subject['until']}"
+    tail = f"; failed by {parts['failed']}" if parts.get("failed") else ""
+    if parts.keys() >= {"driver", "gpus", "until"}:
+        gpus = f"{parts['gpus']} GPUs {parts.get('set', '')}".rstrip()
+        tail += f"; driver {parts['driver']}, {gpus}, valid until {parts['until']}"
     tail += f"; closed {format_time(closed)}" if closed else ""
     tail += f" (node {facts.uid}, boot {facts.boot})"
     message = said[: MOST_MESSAGE - len(tail)] + tail

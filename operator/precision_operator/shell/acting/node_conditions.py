@@ -4,16 +4,17 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from precision_api.facts.names import DEFAULT_POOL_LABEL, grouped
+from precision_api.facts.names import ANNOTATION_CLOSED, DEFAULT_POOL_LABEL, grouped
 from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance, ReportStatus
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.attempts.node_state import ProfilePlan
 from precision_operator.core.attempts.verdicts import Terms, change, refused, run_of
 from precision_operator.core.eligibility.proved import changed_subject, waits_for_verdict
-from precision_operator.core.observe.clock import format_time, parse_time
+from precision_operator.core.observe.clock import format_time, parse_time, time_or_none
 from precision_operator.core.observe.gpu_labels import RACK_LABEL
 from precision_operator.core.observe.kept_report import kept_report, whole
 from precision_operator.core.observe.node_gate import NodeGate, NodeVerdict, node_verdict
@@ -57,26 +58,20 @@ _NOTHING = Collected("", ReportStatus(), "")
 
 
 class NodeConditions:
-    """The condition of Nodes. What it knows of runs is a memory: a new leader begins with what it collects."""
+    """The condition of Nodes. What runs said is a memory: a new leader begins with what it collects."""
 
     def __init__(
         self, cluster: Cluster, cache: Cache, reports: Reports, gate: NodeGate, clock: Callable[[], datetime]
     ) -> None:
         self._cluster, self._cache, self._reports, self._gate, self._now = cluster, cache, reports, gate, clock
         self._collected: dict[_Key, Collected] = {}
-        self._judged: Set[str] = frozenset()
-        """UIDs of the nodes that had a condition when they were last seen."""
-        self.guard_missing = False
-        """Whether the last batch found no policy that holds this account to its condition: nothing was written."""
-        self._refused = 0
-        """Writes of the last batch that the API server refused."""
-        self._pools: Mapping[str, Pools] = {}
-        """By node UID: by each label that a profile of the list names, and by product."""
+        self._judged: Set[str] = frozenset()  # UIDs of the nodes that had a condition when they were last seen
+        self.guard_missing = False  # in the last batch, of which nothing was written then
+        self._refused = 0  # writes of the last batch
+        self._pools: Mapping[str, Pools] = {}  # by node UID: by each label that a listed profile names, and by product
         self._closings: dict[str, tuple[datetime, Pools]] = {}  # of a day: a Node that is gone counts as well
-        self._stale: dict[str, datetime] = {}
-        """Since when a node has been seen to be True for another subject, by its UID."""
-        self._opened = clock()
-        """When a node became True last."""
+        self._stale: dict[str, datetime] = {}  # since when a node, by UID, is seen to be True for another subject
+        self._opened = clock()  # when a node became True last
 
     def collected(self, job: JobView, pod: PodView | None, report: ReportView, status: ReportStatus) -> None:
         """Take what an agent left, as it was just written into its report; `pod` is the Job's own."""
@@ -128,6 +123,7 @@ class NodeConditions:
         self._pools = {uid: tuple((label, of[uid].pool) for label, of in by_label.items()) for uid in nodes}
         for uid, facts in nodes.items():
             self._saw_closed(uid, facts.verdict)
+        await self._keep_closings(observed)
         self._closings = {uid: it for uid, it in self._closings.items() if observed.now - it[0] < DAY}
         self._forget(observed, nodes)
         evidence = grouped(self._evidence(observed, nodes))
@@ -173,6 +169,21 @@ class NodeConditions:
     def _saw_closed(self, uid: str, verdict: NodeVerdict) -> None:
         self._closings |= {uid: (at, self._pools[uid])} if (at := verdict.closed) else {}
 
+    async def _keep_closings(self, observed: Observed) -> None:
+        """When a node was closed, and where, stands in its reports too: they outlive a Node and this process."""
+        for report in (it for of in self._listed(observed) for it in observed.reports_of[of.uid].values()):
+            at, *pools = report.closed.split("; ")
+            if (time := time_or_none(at)) is not None:
+                where = tuple((label, name) for label, _, name in (pool.partition("=") for pool in pools))
+                self._closings.setdefault(report.node_uid, (time, where))
+            if (closing := self._closings.get(report.node_uid)) is not None:
+                text = "; ".join([format_time(closing[0]), *map("=".join, closing[1])])
+                body = {"metadata": {"uid": report.uid, "annotations": {ANNOTATION_CLOSED: text}}}
+                with suppress(ApiError):  # the next pass tries again
+                    if text != report.closed:
+                        path = paths.item(paths.reports(report.namespace), report.name)
+                        self._cache.put("reports", await self._cluster.patch(path, body))
+
     def _forget(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> None:
         """Drop what was collected where its node, report or profile is gone, or the condition was removed by hand."""
         profiles, reports = {(it.namespace, it.name) for it in self._listed(observed)}, self._cache.all("reports")
@@ -188,16 +199,15 @@ class NodeConditions:
             is_judge = profile.spec is None or profile.spec.acceptance is not None
             reports = observed.reports_of[profile.uid] if is_judge else {}
             for uid in reports.keys() & nodes.keys():
-                key, facts, status = (profile.namespace, profile.name, uid), nodes[uid], reports[uid].status
-                before = self._collected.get(key, _NOTHING)
+                key, status = (profile.namespace, profile.name, uid), reports[uid].status
+                before, judged = self._collected.get(key, _NOTHING), status.acceptance if status is not None else None
                 evidence = before.evidence or Evidence("/".join(key[:2]))
-                speaks = evidence.verdict.verdict == "Pass" or evidence.verdict.reason == "NotListed"
-                judged = status.acceptance if status is not None else None
-                if judged is not None and judged.verdict == "Fail" and not (speaks or change(_subject(judged), facts)):
-                    if evidence.verdict.verdict is None or change(evidence.verdict.subject, facts):
-                        fields = {"reason": judged.reason, "subject": _subject(judged)}
-                        evidence = Evidence(evidence.profile, ReportAcceptance().model_copy(update=fields))
-                    evidence = evidence._replace(failed=True)
+                own, subject = evidence.verdict, _subject(judged or ReportAcceptance())
+                is_fail = judged is not None and judged.verdict == "Fail" and not change(subject, nodes[uid])
+                if judged is not None and is_fail and own.verdict != "Pass" and own.reason != "NotListed":
+                    said = ReportAcceptance().model_copy(update={"reason": judged.reason, "subject": subject})
+                    said = said if own.verdict is None or change(own.subject, nodes[uid]) else own
+                    evidence = evidence._replace(verdict=said, failed=True)
                     self._collected[key] = before._replace(report=reports[uid].uid, evidence=evidence)
                 yield uid, evidence
 

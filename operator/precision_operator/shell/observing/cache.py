@@ -207,7 +207,8 @@ def _profile(raw: Raw) -> dict[str, Any]:
 
 def _report(raw: Raw) -> ReportView:
     """The report, read as it comes; without a node's UID where it does not say which node it is of."""
-    meta = _meta(raw, "resourceVersion") | _owner(raw, kind=PROFILE_KIND) | _annotations(raw, ANNOTATION_RERUN)
+    marks = _annotations(raw, ANNOTATION_RERUN, names.ANNOTATION_CLOSED)
+    meta = _meta(raw, "resourceVersion") | _owner(raw, kind=PROFILE_KIND) | marks
     kept = {"metadata": _interned(meta), "spec": _interned(raw.get("spec") or {}), "status": raw.get("status") or {}}
     view = report_view(kept)
     if view is not None and (view.status is not None or not kept["status"]):
