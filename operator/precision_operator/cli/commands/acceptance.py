@@ -20,8 +20,7 @@ from precision_operator.core.eligibility.proved import changed_subject
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import ProfileView, ReportView
 
-USUAL_RUN = 600.0
-"""Seconds of one agent, where none has given a result yet."""
+USUAL_RUN = 600.0  # seconds of one agent, where none has given a result yet
 
 
 @asks_cluster

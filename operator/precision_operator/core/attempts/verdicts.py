@@ -20,8 +20,7 @@ from precision_operator.core.observe.observed import NO_REPORTS, Filed, Observed
 
 DRIFT_NODES, DRIFT_TIME = 20, timedelta(days=14)
 THEN = ", then "
-MOST_ALIKE = 0.5
-"""Of a check's limit: how far off the slowest GPU of sound nodes lies at most, by the median (0.3 for 8 GPUs)."""
+MOST_ALIKE = 0.5  # of a check's limit: how far off sound nodes' slowest GPU lies at most, by the median (8 GPUs: 0.3)
 
 
 @dataclass(frozen=True)
@@ -30,12 +29,9 @@ class Terms:
 
     asked: Acceptance
     reference: Reference | None
-    problem: str
-    """Why there is no reference to decide by."""
-    simulated: bool
-    """Whether figures count that nobody measured."""
-    shift: float
-    """How far the fleet's last nodes lie from the reference (per cent), where that is too far; else 0."""
+    problem: str  # why there is no reference to decide by
+    simulated: bool  # whether figures count that nobody measured
+    shift: float  # how far the fleet's last nodes lie from the reference (per cent), where that is too far; else 0
     alike: Mapping[Recipe, float] = field(default_factory=dict)
     """Recipes with which the slowest GPUs of those nodes lie too far off, by the median, in limits of their check."""
     baselines: Mapping[Recipe, Firsts] = field(default_factory=dict)

@@ -7,8 +7,7 @@ from precision_operator.core.observe.nodes import NodeFacts, same_driver
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, ReportView
 
 CONFIRM_AFTER = timedelta(hours=1)
-MOST_DOUBLED = 8
-"""How often the time until the next run is doubled."""
+MOST_DOUBLED = 8  # how often the time until the next run is
 NEVER = datetime.max.replace(tzinfo=UTC)
 
 

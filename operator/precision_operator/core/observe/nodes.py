@@ -55,14 +55,12 @@ class NodeFacts:
     uid: str
     """metadata.uid; the name where a saved node has none, so that two such nodes are never taken for one."""
     product: ProductClass | None = None
-    product_name: str | None = None
-    """The GPU's name as labelled; None where no label names it."""
+    product_name: str | None = None  # the GPU's name as labelled; None where no label names it
     gpus: int = 0
     """GPUs that an agent can ask for: allocatable nvidia.com/gpu, else those that a resource claim can get."""
     way: Way = "plugin"
     """How they are asked for: as the device plugin's resource, or by resource claim (DRA)."""
-    allocatable_gpus: int = 0
-    """Allocatable nvidia.com/gpu."""
+    allocatable_gpus: int = 0  # allocatable nvidia.com/gpu
     capacity_gpus: int = 0
     cpu_millis: int | None = None
     """Allocatable CPU, in thousandths of a CPU; None where the node does not say."""
@@ -73,8 +71,7 @@ class NodeFacts:
     driver: str | None = None
     clique: str | None = None
     """NVLink domain and clique; None on nodes that are in none."""
-    memory_mib: int | None = None
-    """Memory of one GPU, in MiB."""
+    memory_mib: int | None = None  # memory of one GPU, in MiB
     pool: str = ""
     """Value of the profile's pool label, else the GPU's name, else `unlabelled`."""
     unschedulable: bool = False

@@ -199,8 +199,7 @@ class ReportView:
     status: ReportStatus | None = None
     rerun: str = ""
     """Value of the rerun annotation: a new one asks for a new run of this node."""
-    closed: str = ""
-    """When and in which pools its node's condition was last taken from True to False."""
+    closed: str = ""  # value of that annotation
     version: str = ""
     """resourceVersion of the object that was read."""
     unreadable: Exception | None = field(default=None, compare=False)

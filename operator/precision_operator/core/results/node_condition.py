@@ -19,12 +19,9 @@ from precision_operator.core.observe.node_gate import CONDITION
 from precision_operator.core.observe.nodes import NodeFacts
 
 DAY = timedelta(days=1)
-MOST_CLOSED = 0.1
-"""Of a pool's nodes, how many at most go from True to False within a day; one may always."""
-MOST_MESSAGE, MOST_NAMED = 1024, 4
-"""Characters of a message, as the chart's policy takes it, and profiles that it says failed."""
-NO_WAIT = {"Busy", "NotReady", "Cordoned", "NodeDeleting"}
-"""Why no run begins where the node is at work, or somebody took it out of service."""
+MOST_CLOSED = 0.1  # of a pool's nodes go from True to False within a day; one may always
+MOST_MESSAGE, MOST_NAMED = 1024, 4  # characters, as the chart's policy takes them, and profiles that it says failed
+NO_WAIT = {"Busy", "NotReady", "Cordoned", "NodeDeleting"}  # it is at work, or somebody took it out of service
 
 
 class Evidence(NamedTuple):
@@ -64,7 +61,7 @@ def writes(
     closed = Counter(pool for _, where in closings.values() for pool in where)
     found = list[Write]()
     for facts in there:
-        ours = [_present(it, facts) for it in evidence.get(facts.uid, ())]
+        ours = [it for it in evidence.get(facts.uid, ()) if not change(it.verdict.subject, facts)]
         if ours or facts.verdict.status:
             has_room = all(closed[pool] < max(1, int(MOST_CLOSED * sizes[pool])) for pool in pools[facts.uid])
             write = _condition(facts, ours, lapsed.get(facts.uid, ""), has_room, now)
@@ -82,15 +79,10 @@ def waits(node: NodeState) -> bool:
     return is_due and waits_for_verdict(node.facts)
 
 
-def _present(it: Evidence, facts: NodeFacts) -> Evidence:
-    """What of it is of the node as it is now. What the Node itself says that a profile failed, that one alone lifts."""
-    it = Evidence(it.profile) if change(it.verdict.subject, facts) else it
-    is_named = it.profile in facts.verdict.parts.get("failed", "").split(", ") and not changed_subject(facts)
-    return it._replace(failed=it.failed or (is_named and it.verdict.verdict != "Pass"))
-
-
 def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, now: datetime) -> Write | None:
     before, moved = facts.verdict, changed_subject(facts)
+    named = [] if moved else before.parts.get("failed", "").split(", ")  # each is lifted by its own Pass alone
+    ours = [it._replace(failed=it.failed or it.profile in named) if it.verdict.verdict != "Pass" else it for it in ours]
     is_open = before.status == "True" and not moved
     _, newest, ended, failed = max(ours, key=_weight, default=Evidence(""))
     failing = {"failed": ", ".join(sorted(it.profile for it in ours if it.failed)[:MOST_NAMED])}
@@ -100,7 +92,7 @@ def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, 
         subject |= {"set": set_of(judged.gpus)}
     ends = time_or_none(subject.get("until"))
     over = lapsed or "Expired" * (ends is not None and ends <= now)
-    write, said = partial(_write, facts, subject | failing, now), newest.message
+    write, said = partial(_write, facts, {**subject, **failing}, now), newest.message
     after = f"; after run {newest.runs.run.split()[0]}" if newest.again and newest.runs is not None else ""
     match newest.verdict:
         case "Pass" if is_open and over:

@@ -27,14 +27,12 @@ from precision_operator.shell.observing.cache import Cache
 
 _log = logging.getLogger(__name__)
 WRITES_AT_ONCE = 8
-AGAIN_SECONDS = 5.0
-"""When writes that were refused are tried again."""
+AGAIN_SECONDS = 5.0  # after which writes that were refused are tried again
 STARVED_AFTER, DOMAIN_FAILS = timedelta(hours=2), 3
 OPEN_FAILS = "FailUnconfirmed", "FailHeld"
 ZONES = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region"}  # too large for one cause
 Says = tuple[str, str]
-_Key = tuple[str, str, str]
-"""Namespace and name of a profile, UID of a node."""
+_Key = tuple[str, str, str]  # namespace and name of a profile, UID of a node
 
 ASKS_FOR_MORE = "the chart's acceptance.nodeCondition.profiles asks for more"
 NOT_LISTED = {"verdict": "Inconclusive", "reason": "NotListed", "message": ASKS_FOR_MORE, "again": False}
@@ -43,15 +41,11 @@ NOT_LISTED = {"verdict": "Inconclusive", "reason": "NotListed", "message": ASKS_
 class Collected(NamedTuple):
     """What agents of one profile left on one node, and what this process has decided from it."""
 
-    report: str
-    """UID of the one that it was written into."""
-    status: ReportStatus
-    """What is kept of it as it was written."""
-    image: str
-    """Which the newest pod ran."""
+    report: str  # UID of the one that it was written into
+    status: ReportStatus  # what is kept of it as it was written
+    image: str  # which the newest pod ran
     verdict: ReportAcceptance | None = None
-    evidence: Evidence | None = None
-    """The same, as far as the chart admits it; None: not decided, or nobody asks for it."""
+    evidence: Evidence | None = None  # the same, as far as the chart admits it; None: not decided, or nobody asks
 
 
 _NOTHING = Collected("", ReportStatus(), "")

@@ -33,10 +33,8 @@ from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.patches import patch_of
 
 _log = logging.getLogger(__name__)
-MOST_RATE = 1e6
-"""100 ln(tokens/s) that a first Pass may say of a GPU: what says more was written by others."""
-DIGITS = 24
-"""Of a full result's SHA-256, in its report."""
+MOST_RATE = 1e6  # 100 ln(tokens/s) that a first Pass may say of a GPU: what says more was written by others
+DIGITS = 24  # of a full result's SHA-256, in its report
 
 
 class Reports:

@@ -27,8 +27,7 @@ KINDS: tuple[ObjectKind, ...] = get_args(ObjectKind)
 OF_CLUSTER: tuple[ObjectKind, ...] = ("nodes", "slices")
 """Kinds that are in no namespace."""
 
-SHORT_TEXT = 64
-"""Longer texts are messages and digests, which differ from object to object."""
+SHORT_TEXT = 64  # longer texts are messages and digests, which differ from object to object
 
 MOST_GONE_PODS = 256
 """Of one namespace."""
