@@ -49,6 +49,8 @@ def test_every_figure_has_a_source_what_nobody_measured_is_marked_and_rows_for_p
     assert "SIMULATED, nothing of it was measured here" in verdict_text(replayed())
     own_layers = with_recipe(quantization_tax=0.451, last_layers_bf16=5)
     assert "without the layers in BF16" in explained(own_layers, "quantisation tax")[1], "sums of GEMMs hold those too"
+    seen = wire.Verification(verdict="verified", attention="FlashAttention (2.7.4)")
+    assert explained(with_recipe(verification=seen), "attention")[0] == "FlashAttention (2.7.4)"
     text = as_text(rows)
     assert len(as_document(rows)) == len(rows)
     for row in rows:

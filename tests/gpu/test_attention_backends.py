@@ -3,6 +3,7 @@
 cuDNN's own answer needs them and is made up too: it takes all that it is asked for.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -19,44 +20,44 @@ pytestmark = [
 HOPPER, B200, RTX = (9, 0), (10, 0), (12, 0)
 DELAYED, CURRENT, MXFP8, NVFP4 = "DelayedScaling", "Float8CurrentScaling", "MXFP8BlockScaling", "NVFP4BlockScaling"
 DETERMINISTIC, WINDOW, MHA = {"deterministic": True}, {"window_size": (1023, 0)}, {"fp8_mha": True}
+BUGGY = "9.23.0/9.23.1"
 
 
 @pytest.mark.parametrize(
-    ("recipe", "compute", "cudnn", "more", "reason", "since"),
+    ("recipe", "compute", "more", "since", "refused"),
     [
-        (DELAYED, HOPPER, (9, 14, 0), {}, "", "2.8"),
-        (DELAYED, B200, (9, 14, 0), {}, "", "2.8"),
-        (DELAYED, RTX, (9, 23, 2), {}, "sm120", "2.8"),
-        (DELAYED, HOPPER, (9, 23, 2), WINDOW, "sliding window", "2.8"),
-        (DELAYED, B200, (9, 20, 0), WINDOW, "sliding window", "2.8"),
-        (DELAYED, B200, (9, 21, 0), WINDOW, "", "2.20"),
-        (DELAYED, B200, (9, 17, 0), DETERMINISTIC, "determinism", "2.15"),
-        (DELAYED, B200, (9, 19, 0), DETERMINISTIC, "", "2.15"),
-        (CURRENT, HOPPER, (9, 23, 2), {}, "arch < sm100", "2.8"),
-        (CURRENT, B200, (9, 13, 0), {}, "cuDNN < 9.14.0", "2.10"),
-        (CURRENT, B200, (9, 14, 0), {}, "", "2.8"),
-        (CURRENT, RTX, (9, 23, 2), {}, "sm120", "2.8"),
-        (MXFP8, HOPPER, (9, 23, 2), {}, "arch < sm100", "2.15"),
-        (MXFP8, B200, (9, 20, 0), {}, "cuDNN < 9.21.0", "2.15"),
-        (MXFP8, B200, (9, 21, 0), {}, "", "2.15"),
-        (MXFP8, B200, (9, 23, 0), {}, "9.23.0/9.23.1", "2.15"),
-        (MXFP8, B200, (9, 23, 1), {}, "9.23.0/9.23.1", "2.15"),
-        (MXFP8, B200, (9, 23, 2), {}, "", "2.15"),
-        (MXFP8, B200, (9, 23, 2), MHA, "fp8_mha=True", "2.15"),
-        (NVFP4, B200, (9, 23, 2), {}, "NVFP4BlockScaling", "2.15"),
+        (DELAYED, HOPPER, {}, "2.8", {"9.14.0": ""}),
+        (DELAYED, HOPPER, WINDOW, "2.8", {"9.23.2": "sliding window"}),
+        (DELAYED, B200, {}, "2.8", {"9.14.0": ""}),
+        (DELAYED, B200, WINDOW, "2.20", {"9.20.0": "sliding window", "9.21.0": ""}),
+        (DELAYED, B200, DETERMINISTIC, "2.15", {"9.17.0": "determinism", "9.19.0": ""}),
+        (DELAYED, RTX, {}, "2.10", {"9.23.2": "sm120"}),
+        (CURRENT, HOPPER, {}, "2.8", {"9.23.2": "arch < sm100"}),
+        (CURRENT, B200, {}, "2.10", {"9.13.0": "cuDNN < 9.14.0", "9.14.0": ""}),
+        (CURRENT, RTX, {}, "2.10", {"9.23.2": "sm120"}),
+        (MXFP8, HOPPER, {}, "2.15", {"9.23.2": "arch < sm100"}),
+        (
+            MXFP8,
+            B200,
+            {},
+            "2.15",
+            {"9.20.0": "cuDNN < 9.21.0", "9.21.0": "", "9.23.0": BUGGY, "9.23.1": BUGGY},
+        ),
+        (MXFP8, B200, {}, "2.15", {"9.23.2": ""}),
+        (MXFP8, B200, MHA, "2.15", {"9.23.2": "fp8_mha=True"}),
+        (NVFP4, B200, {}, "2.15", {"9.23.2": "NVFP4BlockScaling"}),
     ],
 )
 def test_fp8_attention_runs_where_its_table_says(
-    monkeypatch: pytest.MonkeyPatch, recipe: str, compute: Any, cudnn: Any, more: Any, reason: str, since: str
+    monkeypatch: pytest.MonkeyPatch, recipe: str, compute: Any, more: Any, since: str, refused: Mapping[str, str]
 ) -> None:
     te = load()
     if version_of(te.version) < version_of(since):
         return
     utils = te.pytorch.attention.dot_product_attention.utils
+    fp8 = utils.FusedAttnBackend["FP8"]
     monkeypatch.delenv("NVTE_FUSED_ATTN", raising=False)
     monkeypatch.setattr(utils, "get_device_compute_capability", lambda: compute)
-    monkeypatch.setattr(utils, "get_cudnn_version", lambda: cudnn)
-    fp8 = utils.FusedAttnBackend["FP8"]
     monkeypatch.setattr(utils, "_get_fused_attn_backend", lambda **_: (int(fp8), ""), raising=False)
     monkeypatch.setattr(utils.tex, "get_fused_attn_backend", lambda *_: fp8)  # as older versions ask
     core = getattr(te.recipe, recipe)(fp8_dpa=True, **(more if more is MHA else {}))
@@ -64,10 +65,12 @@ def test_fp8_attention_runs_where_its_table_says(
         "qkv_layout": "sbhd_sbhd_sbhd", "num_heads": 32, "num_gqa_groups": 8, "head_dim_qk": 128, "head_dim_v": 128,
         "attn_mask_type": "causal", "fp8": True, "fp8_meta": {"recipe": core}, **(more if more is not MHA else {}),
     }  # fmt: skip
-    with choosing(te) as said:
-        utils.get_attention_backend(utils.AttentionParams(**asked))
-    assert backend(said) == ("NoBackend" if reason else "FusedAttention (sub-backend 2)"), refusals(said)
-    assert any("FusedAttention" in line and reason in line for line in refusals(said)) == bool(reason)
+    for cudnn, reason in refused.items():
+        monkeypatch.setattr(utils, "get_cudnn_version", lambda cudnn=cudnn: tuple(map(int, cudnn.split("."))))
+        with choosing(te) as said:
+            utils.get_attention_backend(utils.AttentionParams(**asked))
+        assert backend(said) == ("NoBackend" if reason else "FusedAttention (sub-backend 2)"), refusals(said)
+        assert any("FusedAttention" in line and reason in line for line in refusals(said)) == bool(reason)
 
 
 def test_fp8_blocks_have_no_attention_of_their_own() -> None:

@@ -191,6 +191,8 @@ def _verification(row: RecipeResult) -> Iterator[Figure]:
     yield ("precision", f"{verification.verdict}{share}", verification.message or "nothing was looked at")
     for kernel in verification.kernels[:3]:
         yield ("kernel", kernel.class_, f"{kernel.name} (rule {kernel.rule})")
+    if verification.attention:
+        yield ("attention", verification.attention, "as Transformer Engine chose")
     if verification.errors:
         errors = ", ".join(f"{name} {_number(value)}" for name, value in verification.errors.model_dump().items())
         yield ("error against FP32", errors, "relative, on random data: too small is as suspect as too large")
