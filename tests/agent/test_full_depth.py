@@ -16,7 +16,7 @@ from precision_agent.protocol import Part, RegionName
 from precision_agent.run.run import run_request
 from precision_api.exchange.result import Failure, MeasurementResult, RecipeResult
 from precision_api.exchange.stats import BETWEEN_RUNS, Z_975, depth_agrees
-from precision_api.facts.recipes import RECIPE_NAMES, layers_in_bf16, risk_of, with_bf16
+from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, layers_in_bf16, risk_of, with_bf16
 from precision_api.models.flops import parameters, training_flops_per_token
 from precision_api.models.workload import Workload, resolve
 from tests.support.result_objects import of, request_text
@@ -332,7 +332,9 @@ def test_layers_in_bf16_are_a_share_rounded_up_and_never_all(layers: int) -> Non
 
 
 def test_a_risk_has_its_source_in_a_sentence() -> None:
-    assert {recipe for recipe in RECIPE_NAMES if risk_of(recipe)} == {"nvfp4_no_rht"}
-    assert {recipe for recipe in RECIPE_NAMES if risk_of(recipe, 0)} == {"nvfp4", "nvfp4_no_rht"}
+    risky = {recipe for recipe in RECIPE_NAMES if risk_of(recipe)}
+    assert risky == {"nvfp4_no_rht", "nvfp4_fast_math", "nvfp4_4over6_weights"}
+    assert {recipe for recipe in RECIPE_NAMES if risk_of(recipe, 0)} == {"nvfp4", *risky}
+    assert risky < {recipe for recipe, row in RECIPES.items() if row.variant_of}, "only where a profile lists it"
     assert '"keep the last 15% of the layers in BF16 precision for better stability"' in risk_of("nvfp4", 0)
     assert '"may degrade convergence quality"' in risk_of("nvfp4_no_rht", 5)

@@ -75,6 +75,10 @@ def test_within_noise_one_stays_with_the_baseline_and_without_it_there_is_no_adv
     assert found.sentence.startswith("Stay with bf16")
     sick = recommend([*recipes(), recipe_result("nvfp4", 1.5, loss=Loss(verdict="diverged"))], None, "measured")
     assert sick.sentence.startswith("Stay with bf16: no recipe whose loss was healthy trains faster")
+    none = with_verdict("mxfp8", 1.0, "unknown").model_copy(update={"availability_reason": "mxfp8: it says no"})
+    assert recommend([*recipes(), none], None, "measured", "mxfp8").sentence == (
+        "No recommendation: the baseline mxfp8 gave no usable figure (mxfp8: it says no): name another."
+    )
     training = Training(tokens_per_second=interval(1e5), speedup=Interval(value=1.62, lower=1.6199, upper=1.6201, n=3))
     rows = [*recipes(), recipe_result("mxfp8", training=training, sums=())]
     assert "trains 1.62x as fast as bf16; fall back" in recommend(rows, None, "measured").sentence

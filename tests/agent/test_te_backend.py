@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -10,7 +11,6 @@ import pytest
 import torch
 
 from precision_agent import protocol
-from precision_agent.backends.te.api import NEEDS
 from precision_agent.backends.te.problem import Problem, problem_of
 from precision_agent.backends.te.session.graphs import declined
 from precision_agent.backends.te.sizes import Trial, unit_bytes
@@ -28,9 +28,10 @@ from precision_agent.precision.evidence import ONCE, quantization_tax, verificat
 from precision_agent.precision.kernels import classify
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure
+from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.models.workload import resolve
 from tests.support.te_device import BATCHED, GEMM, NORM, QUANTISE
-from tests.support.te_fake import fakes
+from tests.support.te_fake import fakes, listed_calls
 from tests.support.te_prober import FakeProber
 from tests.support.te_signatures import TAGS
 
@@ -107,10 +108,23 @@ def test_all_calls_of_a_run_are_carried_out_on(tag: str, tmp_path: Path) -> None
     assert (second.layers_measured, set(second.regions)) == (1, alike)
     assert isinstance(backend.loss_run(bench.variant("fp8_delayed"), protocol.LossPlan(2, 0)), protocol.LossTrack)
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    listed = {symbol: set(names) for symbol, names in NEEDS.items()}
+    listed = listed_calls()
     for symbol, names in bench.world.calls:
         if not symbol.endswith("autocast"):
             assert names <= listed[symbol], f"{symbol} is called with {names - listed[symbol]}, which NEEDS lacks"
+
+
+def test_fast_math_is_set_while_its_own_arm_works_and_at_no_other_time() -> None:
+    bench = Bench(asked=request(recipes=("bf16", "nvfp4", "nvfp4_fast_math")))
+    for label, value in (("nvfp4", None), ("nvfp4_fast_math", "1"), ("nvfp4", None)):
+        bench.world.fast_math.clear()
+        variant = bench.variant(label)
+        for case in (bench.gemm("attn_out", "fprop"), bench.training):
+            assert bench.backend.prepare(case, variant) is None
+            sample(bench.backend.measure(case, variant, 0.0))
+        bench.backend.profile(variant, "training", 0.0)
+        assert bench.backend.inspect(variant).flags["gradient.stochastic_rounding"]
+        assert (bench.world.fast_math, os.environ.get("NVTE_USE_FAST_MATH")) == ({value}, None)
 
 
 def test_a_linear_layers_passes_are_told_apart_and_its_weight_is_quantised_once_an_optimizer_step() -> None:
@@ -361,7 +375,7 @@ def layer_us(recipe: str, accumulation: int = 2) -> tuple[float, float]:
     return 4 * (gemm + cast + cast / accumulation) + NORM[1] + BATCHED[1], 4 * (2 * gemm + cast)
 
 
-@pytest.mark.parametrize("recipe", ["fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht"])
+@pytest.mark.parametrize("recipe", RECIPE_NAMES[1:])
 def test_the_four_regions_of_a_training_step_are_timed_apart(recipe: Any) -> None:
     bench = Bench(asked=request(recipes=("bf16", recipe)))
     found = sample(bench.backend.measure(bench.training, bench.variant(recipe), 0.0))

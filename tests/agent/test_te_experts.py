@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from precision_agent.backends.te.api import NEEDS, STEP_PARTS, absent_part, missing
+from precision_agent.backends.te.api import STEP_PARTS, absent_part, missing
 from precision_agent.backends.te.steps.experts import Experts
 from precision_agent.method.full_depth import depth_of, full_depth
 from precision_agent.protocol import LossPlan, LossTrack, RegionName
@@ -16,7 +16,7 @@ from precision_api.models.workload import resolve
 from tests.agent.test_te_backend import Bench, request, sample
 from tests.support.experts import token_by_token
 from tests.support.te_device import FakeGpu
-from tests.support.te_fake import World, fake_api
+from tests.support.te_fake import World, fake_api, listed_calls
 from tests.support.te_signatures import TAGS, signatures
 
 pytestmark = pytest.mark.torch
@@ -62,7 +62,7 @@ def test_all_calls_of_a_step_are_carried_out_on(tag: str, model: dict[str, Any],
     second = sample(backend.second_depth(bench.variant("nvfp4"), 0.0))
     assert (second.layers_measured, second.dense_measured) == (1, int(dense))
     assert isinstance(backend.loss_run(bench.variant("fp8_delayed"), LossPlan(2, 0)), LossTrack)
-    listed = {symbol: set(names) for symbol, names in NEEDS.items()}
+    listed = listed_calls()
     for part in STEP_PARTS.values():
         for symbol, names in part.needs.items():
             listed.setdefault(symbol, set()).update(names)

@@ -41,11 +41,11 @@ while True:
     if recipe == "nvfp4":
         signal.pause()
     if recipe == "mxfp8":
-        told = {"error": "AssertionError: no", "hint": [False, "capability 10.0 or higher required"], **told}
+        told = {"refused": "capability 10.0 or higher required", **told}
     if recipe == "fp8_block" and before:
-        told = {"error": "RuntimeError: CUDA error: misaligned address", "hint": [True, ""], **told}
+        told = {"error": "RuntimeError: CUDA error: misaligned address", **told}
     if recipe == "nvfp4_no_rht":
-        told = {"error": "RuntimeError: CUDA error: misaligned address", "hint": [True, ""], **told}
+        told = {"error": "RuntimeError: CUDA error: misaligned address", **told}
     wire.send_bytes(json.dumps(told).encode())
     before += 1
 """
@@ -131,9 +131,9 @@ def test_own_kernels_are_verified_mxfp8s_emulated_and_bf16_a_fallback() -> None:
 @pytest.mark.parametrize(
     ("end", "availability", "reason"),
     [
-        (ended(error="AssertionError: no", hint=[False, "capability 10.0 or higher required"]), "unsupported",
+        (ended(refused="Transformer Engine says: capability 10.0 or higher required"), "unsupported",
          "mxfp8: Transformer Engine says: capability 10.0 or higher required"),
-        (ended(error="RuntimeError: CUDA error: an illegal memory access", hint=[True, ""]), "probe_failed",
+        (ended(error="RuntimeError: CUDA error: an illegal memory access"), "probe_failed",
          "mxfp8: RuntimeError: CUDA error: an illegal memory access"),
         (ended(-11, stderr="Segmentation fault"), "probe_failed",
          "mxfp8: the probe's process ended with code -11: Segmentation fault"),
@@ -157,14 +157,34 @@ def test_the_probe_runs_a_linear_and_a_transformer_layer_on(tag: str) -> None:
     assert (found.availability, found.verification.verdict) == ("ok", "verified")
 
 
-def test_what_transformer_engine_raises_is_the_probes_answer_with_its_word_on_the_hardware() -> None:
-    _, api, engine = fakes()
-    del api.recipe.NVFP4BlockScaling
-    probe = run(api, engine, "nvfp4")
-    assert probe["error"].startswith("AttributeError: ")
-    found = probe_of("nvfp4", Ended(0, json.dumps(probe), ""))
-    assert found.availability == "unsupported"
-    assert "compute capability 10.0 or higher required for NVFP4" in found.reason
+NEWER = "nvjet_sm107_xxtst_256x256_256x4_2x2_2cta_h_bz_TNT"
+"""A GEMM of a GPU that nobody has seen yet."""
+
+
+def test_the_check_says_what_is_tried_the_probe_what_exists_and_unknown_names_are_no_proof(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, api, engine = fakes()
+
+    def probed(recipe: Recipe) -> tuple[str, str, str]:
+        world.calls.clear()
+        found = probe_of(recipe, Ended(0, json.dumps(run(api, engine, recipe, SMALL)), ""))
+        return found.availability, found.verification.verdict, found.reason
+
+    availability, _, reason = probed("nvfp4")
+    assert (availability, world.calls) == ("unsupported", [])
+    assert reason.startswith("nvfp4: Transformer Engine says: Device compute capability 10.0 or higher required for")
+    monkeypatch.setattr(api.manager, "is_nvfp4_available", lambda: (True, ""))
+    monkeypatch.setitem(GEMM, "nvfp4", (NEWER, 4.0))
+    availability, verdict, reason = probed("nvfp4")
+    assert (availability, verdict) == ("ok", "unknown")
+    assert "what the unknown kernels computed is unknown" in reason
+    monkeypatch.delattr(api.recipe, "NVFP4BlockScaling")
+    availability, verdict, reason = probed("nvfp4")
+    assert (availability, verdict) == ("probe_failed", "unknown")
+    assert reason.startswith("nvfp4: AttributeError: ")
+    old = fakes("v2.18")
+    assert run(*old[1:], "mxfp8_2d") == {"refused": "it came with Transformer Engine 2.19, and this is 2.18.0+fake"}
 
 
 def test_what_is_not_a_socket_is_no_way_to_be_asked(capsys: pytest.CaptureFixture[str]) -> None:

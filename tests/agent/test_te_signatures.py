@@ -7,15 +7,18 @@ import logging
 import os
 import re
 import shutil
+import sys
 import sysconfig
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from precision_agent.backends.te import api
 from precision_agent.backends.te.api import Unusable, missing, version_of
-from precision_agent.backends.te.session.engine import environment
+from precision_agent.backends.te.session.engine import device_of
 from precision_agent.backends.te.steps import recipes
+from precision_agent.power.nvml import GpuReadings
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES
 from tests.support.te_device import FakeGpu
 from tests.support.te_fake import World, fake_api
@@ -43,6 +46,8 @@ def test_every_call_of_the_backend_binds_to_the_signatures_of(tag: str) -> None:
 def test_every_recipe_can_be_built_in(tag: str, recipe: str) -> None:
     made = recipes.make(fake_api(tag, world(tag)), recipe)  # type: ignore[arg-type]
     assert (made is None) == (recipe == "bf16")
+    if made is not None:
+        assert made.values.keys() == signatures(tag)[f"common.recipe.{made.name}"].parameters.keys(), "no default"
 
 
 def test_a_recipe_has_quantizers_where_the_contract_names_its_class_and_needs_by_name() -> None:
@@ -189,14 +194,27 @@ def test_without_a_compiler_or_pythons_header_small_functions_are_left_uncompile
 
 
 @pytest.mark.parametrize("before", [None, "1"], ids=["not set", "set to the fused one"])
-def test_the_gelu_of_bf16_is_that_of_every_other_recipe_and_the_result_says_so(
+def test_variables_of_the_image_are_taken_away_the_gelu_is_every_recipes_and_the_result_says_both(
     before: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(api.OWN_GELU, before or "")
-    if before is None:
-        monkeypatch.delenv(api.OWN_GELU)
-    load()
-    assert environment(os.environ)["NVTE_BIAS_GELU_NVFUSION"] == "0"
+    known = fake_api("v2.20", world("v2.20"))
+    whole = SimpleNamespace(__version__="2.20.2")
+    named = {"": whole, ".pytorch": known.pytorch, ".common.recipe": known.recipe, ".pytorch.attention.rope": None}
+    named[".pytorch.quantization"] = SimpleNamespace(FP8GlobalStateManager=known.manager)
+    for name, module in named.items():
+        monkeypatch.setitem(sys.modules, f"transformer_engine{name}", module)
+    monkeypatch.setattr(os, "environ", {"CUBLAS_X": "3", "NVTE_DEBUG": "1", "NVTE_DPA_FP8_RECIPE": "F16", "CC": "cc"})
+    if before:
+        os.environ[api.OWN_GELU] = before
+    for number in range(80):
+        os.environ[f"CUDA_{number}"] = "x"
+    found = device_of(api.load(), "", "", 0, GpuReadings()).environment
+    assert found.pop("NVTE_TORCH_COMPILE", "0") == "0"
+    assert (len(found), dict(list(found.items())[:4])) == (64 - ("NVTE_TORCH_COMPILE" in os.environ), {
+        "NVTE_BIAS_GELU_NVFUSION": "0", "NVTE_DEBUG": "1", "CUBLAS_X": "3",
+        "NVTE_DPA_FP8_RECIPE": "unset before Transformer Engine was imported; it was F16",
+    })  # fmt: skip
+    assert "NVTE_DPA_FP8_RECIPE" not in os.environ
 
 
 def test_advice_to_install_flash_attn_is_not_told_and_anything_else_is(caplog: pytest.LogCaptureFixture) -> None:

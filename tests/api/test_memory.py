@@ -161,7 +161,7 @@ def test_all_recipes_are_held_at_once() -> None:
     dense = 3 * 7168 * 18_432
     attention_and_shared = 187e6 * 2 + 3 * 7168 * 2048  # of two layers, and of the one with experts
     assert needs[0] == pytest.approx(6 * (experts + dense + attention_and_shared), rel=0.01)
-    weight_bytes = {"fp8_delayed": 2, "fp8_current": 2, "fp8_block": 2 + 1 / 16, "mxfp8": 2 + 1 / 16}
+    weight_bytes = {"fp8_delayed": 2, "fp8_current": 2, **dict.fromkeys(("fp8_block", "mxfp8", "mxfp8_2d"), 2 + 1 / 16)}
     fp4 = [recipe for recipe, facts in RECIPES.items() if facts.format == "fp4"]
     quantized = experts + dense + attention_and_shared
     assert needs[1] - needs[0] == pytest.approx(weight_bytes["mxfp8"] * quantized, rel=0.01)

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.kinds.profile import MatchExpression, Target, Toleration
+from precision_api.facts.recipes import by_default
+from precision_api.kinds.profile import MatchExpression, ProfileSpec, Target, Toleration
 from precision_operator.cluster import paths
 from precision_operator.core.eligibility.checks import decide, matches, mismatch
+from precision_operator.core.eligibility.request import recipes_of
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.reasons import REASONS
@@ -410,24 +412,39 @@ def test_nodes_without_gpus_are_meant_when_selected_and_unnamed_gpus_reported() 
 
 
 UNKNOWN = {
-    "as far as Transformer Engine goes": ("NVIDIA-GH200-480GB", ("9", "0"), "GH200", "Eligible"),
-    "no label of its compute capability": ("NVIDIA-GH200-480GB", None, "NVIDIA-GH200-480GB", "Eligible"),
-    "too old for any recipe": ("Tesla-T4", ("7", "5"), "Tesla-T4", "UnsupportedProduct"),
+    "of a class that has no row": ("NVIDIA-GH200-480GB", ("9", "0"), "GH200"),
+    "no label of its compute capability": ("NVIDIA-GH200-480GB", None, "NVIDIA-GH200-480GB"),
+    "of tomorrow": ("NVIDIA-VR200", ("10", "7"), "VR200"),
+    "old": ("Tesla-T4", ("7", "5"), "Tesla-T4"),
 }
 
 
-@pytest.mark.parametrize(("label", "compute", "product", "reason"), UNKNOWN.values(), ids=UNKNOWN)
-def test_an_unknown_product_is_measured_where_it_is_named(
-    label: str, compute: tuple[str, str] | None, product: str, reason: str
+@pytest.mark.parametrize(("label", "compute", "product"), UNKNOWN.values(), ids=UNKNOWN)
+def test_an_unknown_product_is_measured_where_it_is_named_and_every_recipe_is_tried_there(
+    label: str, compute: tuple[str, str] | None, product: str
 ) -> None:
     keys = [f"nvidia.com/gpu.compute.{part}" for part in ("major", "minor")]
     facts = node_facts(node_object({"nvidia.com/gpu.product": label, **dict(zip(keys, compute or (), strict=False))}))
     target = Target.model_validate({"products": [product]})
     assert (matches(target, facts), decide(facts, ANY).reason) == (True, "UnsupportedProduct")
     decision = decide(facts, target)
-    assert decision.reason == reason
+    assert decision.reason == "Eligible"
     assert label in decision.message
-    assert ("compute capability 7.5" in decision.message) is (reason != "Eligible")
+    assert decide(facts, target, baseline="mxfp8").reason == "Eligible"
+    spec = ProfileSpec.model_validate({"workload": {"preset": "llama3-8b"}})
+    assert recipes_of(spec, facts) == by_default(None)
+
+
+def test_a_baseline_that_a_product_does_not_run_keeps_its_nodes_out_and_no_others() -> None:
+    hopper, blackwell = (
+        node_facts(node_object(labels)) for labels in (EIGHT_H100, {"nvidia.com/gpu.product": "NVIDIA-B200"})
+    )
+    decision = decide(hopper, ANY, baseline="mxfp8")
+    assert (decision.reason, decision.kind) == ("BaselineUnsupported", "skipped")
+    assert decision.message.startswith("spec.benchmarks.baseline is mxfp8, which H100 does not run")
+    assert "Set spec.benchmarks.baseline to a recipe that it runs, such as bf16" in decision.message
+    assert decide(blackwell, ANY, baseline="mxfp8").reason == "Eligible"
+    assert decide(hopper, ANY, baseline="fp8_current").reason == "Eligible"
 
 
 @pytest.mark.parametrize(

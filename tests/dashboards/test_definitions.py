@@ -9,6 +9,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models import dashboard as schema
 
+from precision_api.facts.recipes import by_default
 from precision_lab.monitoring.perses import generate
 from precision_operator.drawing.figure import RECIPE_COLOURS
 from precision_operator.exporter.families.table import FAMILIES
@@ -228,10 +229,11 @@ def test_a_line_for_each_recipe_has_the_recipes_colour_of_the_report(dashboard: 
     if panel.kind != "timeseries" or not any(query.legend.startswith("{{recipe}}") for query in panel.queries):
         return
     found = {line.value: line.colour for line in panel.colours}
-    assert RECIPE_COLOURS.items() <= found.items()
+    coloured = {recipe: RECIPE_COLOURS[recipe] for recipe in by_default(None)}
+    assert coloured.items() <= found.items()
     (drawn,) = (each for each in grafana(dashboard)["panels"] if each["title"] == panel.shown_title)
     overrides = {each["matcher"]["options"]: each["properties"] for each in drawn["fieldConfig"]["overrides"]}
-    for recipe, colour in RECIPE_COLOURS.items():
+    for recipe, colour in coloured.items():
         (matched,) = (pattern for pattern in overrides if re.match(pattern.strip("/"), f"{recipe} nightly"))
         assert overrides[matched] == [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}]
 

@@ -5,6 +5,7 @@ right after it was loaded. Imports nothing of the agent itself: most processes n
 """
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -43,6 +44,14 @@ def torch_libraries(backends: Any) -> None:
     maps = Path("/proc/self/maps").read_text(encoding="utf-8").split()
     for library in {word for word in maps if "/libcublasLt.so" in word}:
         ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
+
+
+def unfused_attention(module: Any) -> None:
+    """cuDNN's attention needs a device: newer versions find that out, older ones (2.10) take it and end.
+
+    The agent takes such a variable out of the environment before Transformer Engine is loaded.
+    """
+    os.environ["NVTE_FUSED_ATTN"] = "0"
 
 
 def gemm_answers(module: Any) -> None:
@@ -84,6 +93,7 @@ def provenance_answers(module: Any) -> None:
 PATCHES: Mapping[str, Callable[[Any], None]] = {
     "torch": torch_answers,
     "torch.backends.cuda": torch_libraries,
+    "transformer_engine": unfused_attention,
     "precision_agent.backends.factory": backend_notes,
     "precision_agent.backends.profiler": profiler_notes,
     "precision_agent.backends.te.tiers.gemm_tier": gemm_answers,

@@ -83,8 +83,7 @@ def nvml_script(rehearsal: Rehearsal) -> str:
 def environment(rehearsal: Rehearsal, script: str, power: str, around: Mapping[str, str]) -> dict[str, str]:
     """The whole environment: `around` with the rehearsal in front. `script` and `power` are paths of NVML's two files.
 
-    What begins with CUDA_ or NVTE_ stands in every result's environment. cuDNN's attention needs a device: newer
-    versions of Transformer Engine find that out, older ones (2.10) take it and end.
+    What begins with CUDA_ or NVTE_ stands in every result's environment.
     """
     site = (str(rehearsal.site),) if rehearsal.site else ()
     paths = {
@@ -105,5 +104,4 @@ def environment(rehearsal: Rehearsal, script: str, power: str, around: Mapping[s
         "CUDA_REHEARSAL_NAME": rehearsal.name,
         "CUDA_REHEARSAL_FAIL": rehearsal.fail,
         "CUDA_REHEARSAL_POWER": power,
-        "NVTE_FUSED_ATTN": "0",
     }

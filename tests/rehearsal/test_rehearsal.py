@@ -106,7 +106,6 @@ def test_the_environment_puts_the_device_in_front_of_what_was_there(tmp_path: Pa
         "CUDA_REHEARSAL_NAME": "Rehearsal (no GPU), like NVIDIA H100 80GB HBM3",
         "CUDA_REHEARSAL_FAIL": "gemm",
         "CUDA_REHEARSAL_POWER": "/power",
-        "NVTE_FUSED_ATTN": "0",
     }
 
 

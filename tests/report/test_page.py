@@ -98,7 +98,7 @@ def test_invalid_power_is_told_and_a_diverged_run_ends_with_a_cross() -> None:
     row = next(row for row in drawn.rows if row[1] == "mxfp8")
     assert row[-3:] == ("–", "–", "PhaseLocked")
     assert "No energy figure: mxfp8 on GB200: PhaseLocked." in drawn.caption
-    assert "mxfp8" not in drawn.svg
+    assert ">mxfp8<" not in drawn.svg
     drawn = figure(node_page(), "loss")
     assert "nvfp4_no_rht diverged" in drawn.svg
     assert ("nvfp4_no_rht", "1", "6.200", "7.900", "diverged at step 31: loss_rose") in drawn.rows

@@ -42,6 +42,9 @@ NODES: dict[str, w.Situation] = {
         w.node_with({"nvidia.com/gpu.product": "Tesla-T4"}),
         {"name": "Tesla-T4", "supported": "GB200, GB300, H100, H200, B200, B300"},
     ),
+    "BaselineUnsupported": w.Situation(
+        observed([profile(benchmarks={"baseline": "mxfp8"})], nodes("n1")), {"product": "H100", "baseline": "mxfp8"}
+    ),
     "DRAClaimsNotSupported": w.Situation(
         w.node_with(allocatable={"nvidia.com/gpu": "0"}, capacity={"nvidia.com/gpu": "8"}), {"why": "capacity is 8"}
     ),

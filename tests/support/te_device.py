@@ -10,22 +10,22 @@ from typing import Any
 import torch
 
 from precision_agent.backends.te.session.engine import Peaks, Work
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import RECIPES, Recipe
 
-GEMM: Mapping[str | None, tuple[str, float]] = {
+GEMM: dict[str | None, tuple[str, float]] = {
     None: ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", 10.0),
     "fp8_delayed": ("nvjet_qqtst_128x256_128x4_1x2_h_bz_TNT", 6.0),
     "fp8_current": ("nvjet_qqtst_128x256_128x4_1x2_h_bz_TNT", 6.0),
     "fp8_block": ("nvjet_qqtst_128x128_128x6_2x1_v_bz_Avec128_Bblk128_TNT", 7.0),
     "mxfp8": ("nvjet_qqtst_256x256_128x4_2x2_2cta_h_bz_Avec32UE8M0_Bvec32UE8M0_TNT", 6.0),
     "nvfp4": ("nvjet_ootst_256x256_256x4_2x2_2cta_h_bz_Avec16UE4M3_Bvec16UE4M3_TNT", 4.0),
-    "nvfp4_no_rht": ("nvjet_ootst_256x256_256x4_2x2_2cta_h_bz_Avec16UE4M3_Bvec16UE4M3_TNT", 4.0),
 }
+GEMM |= {name: GEMM[row.variant_of] for name, row in RECIPES.items() if row.variant_of}
 """Kernel and microseconds of a GEMM by recipe; None is bf16."""
-ERROR: Mapping[Recipe, float] = {
+ERROR: dict[Recipe, float] = {
     "bf16": 0.002, "fp8_delayed": 0.04, "fp8_current": 0.04, "fp8_block": 0.04, "mxfp8": 0.04, "nvfp4": 0.16,
-    "nvfp4_no_rht": 0.16,
 }  # fmt: skip
+ERROR |= {name: ERROR[row.variant_of] for name, row in RECIPES.items() if row.variant_of}
 """Relative errors that the reference quantizers give."""
 QUANTISE = ("void transformer_engine::cast_transpose_kernel<__nv_bfloat16, __nv_fp8_e4m3>(float*)", 1.0)
 NORM = ("void transformer_engine::normalization::rmsnorm_fwd_kernel(float*)", 2.0)

@@ -5,6 +5,7 @@ knows what must come out. Kernels have names that were seen on GPUs.
 """
 
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from precision_agent.backends.te.api import Api, api_of
+from precision_agent.backends.te.api import NEEDS, Api, api_of
 from precision_agent.backends.te.steps.recipes import CALLS
 from precision_api.facts.recipes import RECIPES, Recipe
 from tests.support.te_device import ADAM, ERROR, GEMM, QUANTISE, FakeEngine, FakeGpu
@@ -45,6 +46,8 @@ class World:
     lies: Mapping[str, Any] = field(default_factory=dict)
     chance: Random = field(default_factory=lambda: Random(0))
     quantised_weights: int = 0
+    fast_math: set[str | None] = field(default_factory=set)
+    """Values of NVTE_USE_FAST_MATH at quantizations."""
     own_call_slower: float = 1.0
     """How many times as long general_gemm takes as the modules' GEMM."""
     casts: Mapping[Recipe, float] = field(default_factory=dict)
@@ -63,6 +66,7 @@ class World:
         return self.autocasts[-1] if self.autocasts else None
 
     def quantise(self, recipe: Recipe) -> None:
+        self.fast_math.add(os.environ.get("NVTE_USE_FAST_MATH"))
         name, microseconds = QUANTISE
         self.gpu.kernel(name, self.casts.get(recipe, microseconds))
 
@@ -82,8 +86,9 @@ class FakeRecipe:
 
     @property
     def ours(self) -> Recipe:
-        calls = [(recipe, call) for recipe, call in CALLS.items() if RECIPES[recipe].te_class == self.name]
-        return next(recipe for recipe, call in calls if call and self.values.items() >= call.keywords.items())
+        rows = {recipe: {**call.fields, **call.later} for recipe, call in CALLS.items() if call}
+        named = [recipe for recipe in rows if RECIPES[recipe].te_class == self.name]
+        return next(recipe for recipe in named if rows[recipe] | self.values == rows[recipe])
 
 
 @dataclass(frozen=True)
@@ -204,6 +209,9 @@ def _quantizers(world: World, recipe: FakeRecipe, module: Any) -> dict[str, Any]
             found.with_rht = rht and role != "weight"
             found.stochastic_rounding = role == "gradient"
             found.with_2d_quantization = role == "weight"
+            found.nvfp4_use_4over6 = role == recipe.values.get("nvfp4_4over6", "none").removesuffix("s")
+        if recipe.values.get("enable_2d_quantization"):
+            found.with_2d_quantization = role == "weight"
         for name, value in world.lies.items():
             setattr(found, name, value)
         return found
@@ -230,7 +238,16 @@ def fake_api(tag: str, world: World) -> Api:
         if f"pytorch.{name}" in signatures(tag):
             setattr(pytorch, name, made.autocast(f"pytorch.{name}", key))
     recipes = {name: made.recipe(f"common.recipe.{name}", name) for name in QUANTIZER}
+    recipes |= {"Format": SimpleNamespace(**{name: name for name in ("E2M1", "E4M3", "HYBRID")})}
+    recipes |= {"MMParams": lambda use_split_accumulator: use_split_accumulator}
     return api_of(f"{tag.removeprefix('v')}.0+fake", pytorch, SimpleNamespace(**recipes), made.manager())
+
+
+def listed_calls() -> dict[str, set[str]]:
+    """The parameters that each call may name: what the backend says that it needs, and the fields of recipes."""
+    rows = {f"common.recipe.{RECIPES[name].te_class}": call for name, call in CALLS.items() if call}
+    fields = {symbol: {*call.fields, *call.later} for symbol, call in rows.items()}
+    return {symbol: set(names) for symbol, names in NEEDS.items()} | fields
 
 
 def fakes(tag: str = "v2.20", **engine: Any) -> tuple[World, Api, FakeEngine]:

@@ -101,7 +101,7 @@ class Replay:
     def provenance(self) -> protocol.ResultProvenance:
         """Simulated, as long as anything here is assumed; with the sources of what was published."""
         sources = tuple(tables.data()["sources"].values())
-        made_up = tables.assumptions(self.part, self._published, self.options, self._request.loss is not None)
+        made_up = tables.assumptions(self.part, self._published, self.options, self._request)
         return protocol.ResultProvenance("simulated", sources, made_up)
 
     def probe(self, variant: Variant) -> protocol.Probe:

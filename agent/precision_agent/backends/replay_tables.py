@@ -9,10 +9,10 @@ from importlib.resources import files
 from typing import Any, get_args
 
 from precision_agent.cases import GemmCase
-from precision_api.exchange.request import Mode
+from precision_api.exchange.request import MeasurementRequest, Mode
 from precision_api.exchange.result import Simulated
 from precision_api.facts.products import PARTS, Part
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import RECIPES, Recipe
 from precision_api.models.shapes import PASSES, Gemm, Pass, passes
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -48,7 +48,8 @@ GEMM_SECONDS_LIKE: Mapping[Recipe, tuple[tuple[Recipe, float], ...]] = {
     "fp8_block": (("mxfp8", 1.03), ("fp8_current", 1.14)),
     "nvfp4_no_rht": (("nvfp4", 0.97),),
 }
-"""Recipes that an unpublished one is taken from, the first published one of them, each with a factor."""
+"""Recipes that an unpublished one is taken from, the first published one of them, each with a factor. Other variants
+are taken to be as fast as what they are a variant of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,8 @@ class Published:
 
     def seconds(self, case: GemmCase, recipe: Recipe) -> float | None:
         """Seconds of one GEMM on a node like the published one; None where nothing can be taken from anything."""
-        choices = ((recipe, 1.0), *GEMM_SECONDS_LIKE.get(recipe, ()))
+        of = RECIPES[recipe].variant_of
+        choices = ((recipe, 1.0), *GEMM_SECONDS_LIKE.get(recipe, ((of, 1.0),) if of else ()))
         like = next(((name, factor) for name, factor in choices if name in self.laws[case.mode]), None)
         if like is None:
             return None
@@ -163,8 +165,10 @@ def data() -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-def assumptions(device: Part, figures: Published, options: ReplayOptions, loss: bool) -> tuple[Simulated, ...]:
-    """Every made-up field and what it was made from; `loss`: loss runs were asked for."""
+def assumptions(
+    device: Part, figures: Published, options: ReplayOptions, asked: MeasurementRequest
+) -> tuple[Simulated, ...]:
+    """Every made-up field and what it was made from."""
     source = data()["gemm_times_from"].get(figures.origin, "by BF16 peaks")
     rows = {
         "gpus": "identities from the node's UID, sizes and limits from the table of products",
@@ -186,7 +190,9 @@ def assumptions(device: Part, figures: Published, options: ReplayOptions, loss: 
         "noise": f"{NODE_SPREAD:.1%} from node to node, {GPU_SPREAD:.1%} from GPU to GPU, {DRIFT:.1%} drift, "
         f"{SAMPLE_NOISE:.1%} a sample, from a seed",
     }
-    if loss:
+    if unpublished := [name for name in asked.recipes if RECIPES[name].variant_of and name not in GEMM_SECONDS_LIKE]:
+        rows["variants"] = f"as fast as the recipe that they are a variant of: {', '.join(unpublished)}"
+    if asked.loss is not None:
         rows["loss"] = "a smooth fall towards the entropy of the tokens: nothing was trained"
     if options.scale != 1:
         rows["scale"] = f"the node was made to run at {options.scale:.3g} of the published speed"

@@ -4,7 +4,8 @@ The CUDA path ran on four H100 (benchmarks/results); its control flow, arithmeti
 """
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -82,10 +83,16 @@ class TransformerEngine:
     def device(self) -> protocol.Device:
         """The GPU by its UUID, and the versions that its figures depend on."""
         if self._engine.device.type != "cuda":
-            return device_of(self._api.versions, "CPU", "", self._engine.memory_bytes, nvml.GpuReadings())
+            return device_of(self._api, "CPU", "", self._engine.memory_bytes, nvml.GpuReadings())
         properties = torch.cuda.get_device_properties(self._engine.device)
         uuid = str(getattr(properties, "uuid", ""))
-        return device_of(self._api.versions, properties.name, uuid, self._engine.memory_bytes, nvml.read())
+        return device_of(self._api, properties.name, uuid, self._engine.memory_bytes, nvml.read())
+
+    @contextmanager
+    def _at_work(self, recipe: Recipe) -> Iterator[None]:
+        """The device's stream, and the variables of this recipe alone."""
+        with self._engine.stream(), recipes.variables(recipe):
+            yield
 
     def provenance(self) -> protocol.ResultProvenance:
         """Measured, here and now."""
@@ -98,7 +105,7 @@ class TransformerEngine:
     def prepare(self, case: Case, variant: Variant) -> Failure | None:
         """The unit or model that the case needs, checked, captured and warm; it stays for the variant's later cases."""
         self._prober.end()  # all recipes were tried: its memory is needed, and no other process may be seen at work
-        with self._engine.stream():
+        with self._at_work(variant.recipe):
             if variant.label in self._given_up:
                 self._revived(variant)
             built = self._model(variant) if isinstance(case, TrainingCase) else self._unit(case, variant)
@@ -107,7 +114,7 @@ class TransformerEngine:
     def settle(self, variant: Variant, seconds: float, load: protocol.Load | None = None) -> protocol.Sample | Failure:
         """The variant's training step, else its GEMMs in turn."""
         self._taken.clear()
-        with self._engine.stream():
+        with self._at_work(variant.recipe):
             model = self._made(variant) if load != "gemms" else None
             if model:
                 return model if isinstance(model, Failure) else training_sample(model, seconds)
@@ -123,7 +130,7 @@ class TransformerEngine:
 
     def measure(self, case: Case, variant: Variant, seconds: float) -> protocol.Sample | Failure:
         """One loop gives the samples of all cases of a layer: the others are handed out when they are asked for."""
-        with self._engine.stream():
+        with self._at_work(variant.recipe):
             if isinstance(case, TrainingCase):
                 model = self._model(variant)
                 return model if isinstance(model, Failure) else training_sample(model, seconds)
@@ -143,7 +150,7 @@ class TransformerEngine:
         self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> protocol.Sample | Failure:
         """Calls of one part until `seconds` are over; what runs before a pause is awaited."""
-        with self._engine.stream():
+        with self._at_work(variant.recipe):
             model = self._model(variant)
             if isinstance(model, Failure):
                 return model
@@ -155,7 +162,7 @@ class TransformerEngine:
 
     def second_depth(self, variant: Variant, seconds: float) -> protocol.Sample | Failure:
         """A model of another depth with the same parts, in place of all that was timed: a deeper one needs the room."""
-        with self._engine.stream():
+        with self._at_work(variant.recipe):
             first = None if self._trial else self._model(variant)
             if isinstance(first, Failure):
                 return first
@@ -180,7 +187,7 @@ class TransformerEngine:
         call = general_gemm(self._api)
         if call is None:
             return Failure(reason="not_available", message=f"Transformer Engine {self._api.version}: no general_gemm")
-        with self._engine.stream():
+        with self._at_work(variant.recipe):
             units = {unit: cases for unit, cases in self._built(variant).items() if unit.shape.groups == 1}
             if not units:
                 return Failure(reason="not_available", message="all GEMMs are of experts")
@@ -200,7 +207,7 @@ class TransformerEngine:
         self, variant: Variant, load: protocol.Load, lead_seconds: float, trace: Path | None = None
     ) -> protocol.Profile | Failure:
         """Kernels of training steps, of replays of the timed graphs where it can, or of the GEMMs of the full model."""
-        with self._engine.stream():
+        with self._at_work(variant.recipe):
             if load == "gemms":
                 return self._gemm_profile(variant, lead_seconds, trace)
             model = self._made(variant)
@@ -249,7 +256,7 @@ class TransformerEngine:
 
     def inspect(self, variant: Variant) -> protocol.Inspection:
         """Flags of the variant's own quantizers, the worst errors of its layers, bytes kept for backward."""
-        with self._engine.stream():
+        with self._at_work(variant.recipe):
             made = self._made(variant)
             model = made if isinstance(made, VariantModel) else None
             units = [unit for unit in self._units_of(variant.label) if unit.recipe == variant.recipe]
@@ -268,7 +275,7 @@ class TransformerEngine:
             return self._problem or Failure(reason="no_model", message="a workload of bare shapes has no training step")
         problem = self._problem
         self._drop_all()
-        with self._engine.stream():
+        with self._at_work(variant.recipe):
             return self._with_room(lambda: loss_run(self._api, self._engine, problem, variant.recipe, plan))
 
     def memory(self, variant: Variant) -> Memory:
@@ -278,7 +285,7 @@ class TransformerEngine:
     def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
         """Mean seconds of a forward call by NVIDIA's method."""
         self._prober.end()
-        with self._engine.stream():
+        with self._at_work(recipe):
             return self._with_room(lambda: plain(self._api, self._engine, case, recipe, warmups, calls))
 
     def _made(self, variant: Variant) -> VariantModel | Failure | None:

@@ -28,7 +28,9 @@ def recommend(
     verified = [result for result in results if result.verification.verdict in USABLE]
     usable = [result for result in verified if learnt(result.loss) and (result.listed or not _risk(result))]
     if baseline not in [result.recipe for result in usable]:
-        return Recommendation(sentence=f"No recommendation: the baseline {baseline} gave no usable figure.")
+        reasons = [row.availability_reason for row in results if row.recipe == baseline]
+        why = f" ({reasons[0]}): name another" if any(reasons) else ""
+        return Recommendation(sentence=f"No recommendation: the baseline {baseline} gave no usable figure{why}.")
     ranked = _ranked(usable, control)
     if not ranked and all(_speedup(result) is None for result in verified):
         return Recommendation(sentence=_nothing(verified, baseline))
@@ -54,9 +56,10 @@ def _nothing(verified: Sequence[RecipeResult], baseline: Recipe) -> str:
     return f"No recommendation: no recipe has a figure to compare with {baseline}."
 
 
-def _safety(recipe: Recipe) -> tuple[int, bool, int]:
+def _safety(recipe: Recipe) -> tuple[int, bool, int, bool]:
     """What one falls back along: wider formats, and of one format recipes without risk and with finer scales."""
-    return WIDTH[RECIPES[recipe].format], not RECIPES[recipe].risk, RECIPE_NAMES.index(recipe)
+    row = RECIPES[recipe]
+    return WIDTH[row.format], not row.risk, RECIPE_NAMES.index(row.variant_of or recipe), row.variant_of is None
 
 
 def _risk(result: RecipeResult) -> str:

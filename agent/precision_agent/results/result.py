@@ -84,7 +84,7 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
         baseline=request.baseline,
         recipe_scope=request.recipe_scope,
         health=tuple(GpuHealth.model_validate(gpu, from_attributes=True) for gpu in facts.sensing.health),
-        environment={name: variables[name][:1024] for name in plain[:32]},
+        environment={name: variables[name][:1024] for name in plain[:64]},
         steadiness=facts.steadiness,
         sensor=facts.sensing.sensor,
         power_trace=power_windows.power_trace(facts.recordings.gpus, basis["started_at"], facts.began),

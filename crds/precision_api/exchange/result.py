@@ -595,7 +595,7 @@ class MeasurementResult(Record):
     recipe_scope: RecipeScope = "all"
     health: tuple[GpuHealth, ...] = Field((), max_length=16)
     environment: dict[Word, Note] = Field(
-        default_factory=dict, max_length=32, description="NVTE_*, CUBLAS* and the like, as they were set."
+        default_factory=dict, max_length=64, description="NVTE_*, CUBLAS* and the like: as set, or unset."
     )
     steadiness: Steadiness | None = None
     sensor: Sensor | None = None

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, get_args
 
-Recipe = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht"]
+_Newer = Literal["nvfp4_fast_math", "nvfp4_4over6_weights", "mxfp8_2d"]
+Recipe = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht", _Newer]
 Support = Literal["native", "emulated"]
 Format = Literal["bf16", "fp8", "fp4"]
 Compute = tuple[int, int]
@@ -41,6 +42,8 @@ class RecipeFacts:
     """Whether operands of the weight gradient get a random Hadamard transform."""
     risk: str = ""
     """What speaks against training in it, with its source; a risky recipe is named only where somebody lists it."""
+    variant_of: "Recipe | None" = None
+    """The recipe that it is but for a few fields; a variant is measured only where somebody lists it."""
     last_layers_bf16: float = 0.0
     """Share of a model's layers, the last ones, that stay in BF16 where nobody says otherwise: none is a risk."""
 
@@ -54,6 +57,7 @@ _NONE_IN_BF16 = (
     'no layers stay in BF16, and NVIDIA advises: "keep the last 15% of the layers in BF16 precision for better '
     'stability" (Megatron-Bridge, low-precision tutorial)'
 )
+_MXFP8 = RecipeFacts("mxfp8", "MXFP8BlockScaling", "fp8", "mxfp8", 1 + 1 / 32, _BLACKWELL, (), 32, 32)
 _NVFP4 = RecipeFacts(
     *("nvfp4", "NVFP4BlockScaling", "fp4", "nvfp4", 0.5 + 1 / 16, _BLACKWELL, (), 16, 128),
     hadamard=True,
@@ -65,18 +69,34 @@ _ROWS = (
     RecipeFacts("fp8_delayed", "DelayedScaling", "fp8", "fp8", 1, (_ADA_ON,), (), 16, 16),
     RecipeFacts("fp8_current", "Float8CurrentScaling", "fp8", "fp8", 1, (_ADA_ON,), (), 16, 16),
     RecipeFacts("fp8_block", "Float8BlockScaling", "fp8", "fp8_block", 1 + 4 / 128, (_HOPPER,), _BLACKWELL, 16, 16),
-    RecipeFacts("mxfp8", "MXFP8BlockScaling", "fp8", "mxfp8", 1 + 1 / 32, _BLACKWELL, (), 32, 32),
+    _MXFP8,
     _NVFP4,
     replace(
         _NVFP4,
         recipe="nvfp4_no_rht",
+        variant_of="nvfp4",
         hadamard=False,
         risk='NVFP4 without RHT "may degrade convergence quality" (NVIDIA JAX-Toolbox, MaxText NVFP4 example)',
     ),
+    replace(
+        _NVFP4,
+        recipe="nvfp4_fast_math",
+        variant_of="nvfp4",
+        risk='fast math "trades numerical accuracy for performance" (Transformer Engine, NVTE_USE_FAST_MATH)',
+    ),
+    replace(
+        _NVFP4,
+        recipe="nvfp4_4over6_weights",
+        variant_of="nvfp4",
+        risk='"Current 4over6 support targets RL and post-training scenarios" (Transformer Engine, NVFP4BlockScaling)',
+    ),
+    replace(_MXFP8, recipe="mxfp8_2d", variant_of="mxfp8"),
 )
 
 RECIPES: Mapping[Recipe, RecipeFacts] = {row.recipe: row for row in _ROWS}
 RECIPE_NAMES: tuple[Recipe, ...] = get_args(Recipe)
+MOST_LISTED = 6
+"""In one run, beside BF16 and the baseline: summaries of eight fit into a kubelet's message, whatever they hold."""
 KEEPING = frozenset(row.recipe for row in _ROWS if row.last_layers_bf16)
 """Recipes with which the last layers stay in BF16."""
 
@@ -95,9 +115,12 @@ def recipes_for(compute: Compute) -> tuple[tuple[Recipe, Support], ...]:
 
 
 def by_default(compute: Compute | None) -> tuple[Recipe, ...]:
-    """What is measured where nobody lists recipes: without a risk of its own, and native where `compute` is known."""
+    """What is measured where nobody lists recipes: no variants; of a product in the table, what it runs natively.
+
+    `compute` is None for every other product: all are tried there, and Transformer Engine decides.
+    """
     native = RECIPE_NAMES if compute is None else (recipe for recipe, how in recipes_for(compute) if how == "native")
-    return tuple(recipe for recipe in native if not RECIPES[recipe].risk)
+    return tuple(recipe for recipe in native if RECIPES[recipe].variant_of is None)
 
 
 def layers_in_bf16(recipe: Recipe, layers: int, asked: int | None = None) -> int:

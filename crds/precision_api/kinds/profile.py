@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from precision_api.facts.names import DEFAULT_POOL_LABEL
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.recipes import MOST_LISTED, RECIPE_NAMES, Recipe
 from precision_api.facts.schema import Decimal, Document, Name, Rule, ShortText, StatusDocument, StringMap, Text
 from precision_api.kinds import fields
 from precision_api.models.workload import Workload
@@ -386,6 +386,12 @@ class ProfileSpec(Document):
             ),
         ),
         Rule(
+            "!has(self.recipes) || size(self.recipes.filter(r, !(r in ['bf16', self.benchmarks.baseline]))) "
+            f"<= {MOST_LISTED}",
+            f"recipes: {MOST_LISTED} at most beside bf16 and the baseline: list fewer, or make a second profile",
+            lambda spec: len({*spec.recipes} - {"bf16", spec.benchmarks.baseline}) <= MOST_LISTED,
+        ),
+        Rule(
             "!has(self.acceptance) || self.retention.detail == 'Full'",
             "acceptance judges full results: set retention.detail to Full",
             lambda spec: spec.acceptance is None or spec.retention.detail == "Full",
@@ -401,8 +407,8 @@ class ProfileSpec(Document):
     recipes: fields.Recipes = Field(
         (),
         max_length=len(RECIPE_NAMES),
-        description="Recipes to measure. Default: all without a known risk that the node's GPUs run natively. A risky "
-        "one is called best or recommended only where it stands here. The baseline is always measured.",
+        description="Recipes to measure. Default: all but variants that the node's GPUs run natively. A risky one is "
+        "called best or recommended only where it stands here. The baseline is always measured.",
     )
     benchmarks: Benchmarks = Field(Benchmarks(), description="What is measured, and how long.")
     rollout: Rollout = Field(Rollout(), description="How many nodes are measured at once.")

@@ -19,6 +19,8 @@ _MARKS: tuple[tuple[str, str], ...] = (
     ("#D55E00", "10 3"),
     ("#CC79A7", "1 3"),
     ("#8C6BB1", "12 2 2 2"),
+    ("#44AA99", "3 3"),
+    ("#A6761D", "14 3 2 3"),
 )
 """Colour and dash of each recipe, in the order of the table of recipes. BF16 is grey: light and dark show it."""
 _BY_RECIPE = dict(zip(RECIPE_NAMES, cycle(_MARKS), strict=False))

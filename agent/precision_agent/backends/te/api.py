@@ -9,7 +9,7 @@ import shutil
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -104,6 +104,8 @@ STEP_PARTS: Mapping[str, StepPart] = {
 AUTOCASTS: tuple[tuple[str, str], ...] = (("autocast", "recipe"), ("fp8_autocast", "fp8_recipe"))
 """Context manager and its recipe's parameter, the newer name first (2.9 renamed it, both parameters with it)."""
 
+KEPT = re.compile(r"NVTE_(CUDA_INCLUDE_DIR|DISABLE_NVRTC|FRAMEWORK|BUILD_.*|DEBUG.*|NVTX_ENABLED|PRINT_.*)")
+"""Variables that may stay as they are: none changes precision, attention or which kernels run. Any other might."""
 OWN_GELU = "NVTE_BIAS_GELU_NVFUSION"
 """Read when a layer is made; at 0 no MLP has its GELU compiled (2.8 to 2.20.2)."""
 
@@ -134,6 +136,8 @@ class Api:
     manager: Any
     autocast_name: str
     recipe_parameter: str
+    unset: Mapping[str, str] = field(default_factory=dict)
+    """What the environment had of Transformer Engine's variables before they were taken out of it."""
 
     def autocast(self, recipe: Any | None) -> AbstractContextManager[Any]:
         """Quantises in `recipe` within; None switches quantisation off, also within another autocast."""
@@ -258,15 +262,17 @@ def live_signatures(
 def load() -> Api:
     """Transformer Engine as installed; Unusable quotes the error where it can't be loaded.
 
-    Its plain GELU would be a function that torch compiles in bf16, and in bf16 alone: switched off (what runs in its
-    place: `modules.GELU`). Its other small functions are
-    compiled by torch, the same ones in every recipe; without a compiler they run as they are. The result's environment
-    has both switches. What it advises on every start (to install flash-attn) is left unsaid: the result
-    tells of attention that is not fused.
+    Its own variables are taken out of the environment first, but for `KEPT`: images set some, and recipes have defaults
+    from others, when it is imported. Its plain GELU would be a function that torch compiles in bf16, and in bf16 alone:
+    switched off (what runs in its place: `modules.GELU`). Its other small functions are compiled by torch, the same
+    ones in every recipe; without a compiler they run as they are. The result's environment has all of that. What it
+    advises on every start (to install flash-attn) is left unsaid: the result tells of attention that is not fused.
     """
+    names = [name for name in os.environ if name.startswith("NVTE_") and not KEPT.fullmatch(name)]
+    unset = {name: os.environ.pop(name) for name in names}
     os.environ[OWN_GELU] = "0"
     if not _compiler():
-        os.environ.setdefault("NVTE_TORCH_COMPILE", "0")
+        os.environ["NVTE_TORCH_COMPILE"] = "0"
     logging.getLogger("DotProductAttention").addFilter(
         lambda record: "may provide important feature support" not in record.getMessage()
     )
@@ -280,7 +286,7 @@ def load() -> Api:
     except Exception as error:  # an import of native code fails in many ways: all of them mean that it isn't there
         raise Unusable(f"loading Transformer Engine: {type(error).__name__}: {error}"[:500]) from error
     told = getattr(whole, "__version__", None) or metadata.version("transformer_engine")
-    return api_of(str(told), pytorch, recipe, _manager())
+    return replace(api_of(str(told), pytorch, recipe, _manager()), unset=unset)
 
 
 def _compiler() -> str | None:

@@ -429,7 +429,7 @@ def _node_state(facts: NodeFacts, objects: _Found, observed: Observed, decision:
             return NodeState(facts, ended, report, now)
     keys = [row.key for row in spec.rollout.per_topology]
     startup, tolerations = observed.settings.startup_taints, spec.agent.tolerations
-    decision = decision or decide(facts, spec.target, tolerations, startup, gate, keys)
+    decision = decision or decide(facts, spec.target, tolerations, startup, gate, keys, spec.benchmarks.baseline)
     if decision.kind != "eligible":
         return NodeState(facts, decision, report, now, decision=decision)
     if isinstance(asked, Said) or now is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from precision_api.facts.names import GPU_RESOURCE
 from precision_api.facts.products import PRODUCT_CLASSES, names_product
-from precision_api.facts.recipes import recipes_for
+from precision_api.facts.recipes import Recipe, support
 from precision_api.kinds.profile import TaintMatch, Target, Toleration
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.nodes import NodeFacts, Taint, label_holds
@@ -63,6 +63,7 @@ class NodeAndTarget:
     startup_taints: Sequence[str] = ()
     gate_taints: Sequence[str] = ()
     topology_keys: Sequence[str] = ()
+    baseline: Recipe = "bf16"
 
 
 def mismatch(target: Target, facts: NodeFacts) -> str | None:
@@ -104,14 +105,15 @@ def decide(
     startup_taints: Sequence[str] = (),
     gate_taints: Sequence[str] = (),
     topology_keys: Sequence[str] = (),
+    baseline: Recipe = "bf16",
 ) -> Said:
     """Whether a matched node is measured now, later, or not as it is.
 
     `tolerations` are the profile's own; `startup_taints` are keys of taints that the admin's own tools put on nodes
     that are not in service yet (with a slash at the end: all keys below it), `gate_taints` of those that wait for this
-    profile's verdict; `topology_keys` are of labels by which its rollout limits agents.
+    profile's verdict; `topology_keys` are of labels by which its rollout limits agents; `baseline` is its own.
     """
-    question = NodeAndTarget(facts, target, tolerations, startup_taints, gate_taints, topology_keys)
+    question = NodeAndTarget(facts, target, tolerations, startup_taints, gate_taints, topology_keys, baseline)
     for code, check in CHECKS:
         if (reason_facts := check(facts, question)) is not None:
             return Said(code, reason_facts)
@@ -172,14 +174,16 @@ def _passed_through(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
 
 
 def _unsupported_product(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
-    name = facts.product_name
-    if name is None or facts.product is not None:
+    if facts.product is not None or _is_asked_for(question.target, facts):
         return None
-    if _is_asked_for(question.target, facts):
-        if facts.compute is None or recipes_for(facts.compute):
-            return None
-        name = f"{name}, of compute capability {facts.compute[0]}.{facts.compute[1]} (no recipe runs below 8.0)"
-    return {"name": name, "supported": ", ".join(PRODUCT_CLASSES)}
+    return _where_so(name=facts.product_name, supported=", ".join(PRODUCT_CLASSES))
+
+
+def _baseline_unsupported(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
+    """Of a product in the table alone: elsewhere the agent tries it."""
+    if facts.product is None or facts.compute is None or support(question.baseline, facts.compute):
+        return None
+    return {"product": facts.product, "baseline": question.baseline}
 
 
 def _dra_only(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
@@ -276,6 +280,7 @@ CHECKS: tuple[tuple[str, Callable[[NodeFacts, NodeAndTarget], Facts | None]], ..
     ("GPUsOfferedTwice", _offered_twice),
     ("GPUsPassedThrough", _passed_through),
     ("UnsupportedProduct", _unsupported_product),
+    ("BaselineUnsupported", _baseline_unsupported),
     ("DRAClaimsNotSupported", _dra_only),
     ("UnknownProduct", _unknown_product),
     ("NoGPU", lambda facts, _: None if facts.gpus or facts.evidence else {}),

@@ -81,9 +81,9 @@ def _resolved(spec: ProfileSpec, workload: Workload) -> tuple[ResolvedWorkload, 
 
 
 def recipes_of(spec: ProfileSpec, facts: NodeFacts) -> tuple[Recipe, ...]:
-    """The profile's recipes, else all without a known risk that the node's GPUs run natively; where no label tells the
-    compute capability, the agent tries each, and Transformer Engine decides."""
-    return tuple(spec.recipes) or by_default(facts.compute)
+    """The profile's recipes, else all but variants that the node's GPUs run natively; of a product that is in no table
+    the agent tries each, and Transformer Engine decides."""
+    return tuple(spec.recipes) or by_default(facts.compute if facts.product else None)
 
 
 def _run(spec: ProfileSpec, resolved: ResolvedWorkload) -> str:

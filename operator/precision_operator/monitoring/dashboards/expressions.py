@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from precision_api.facts.recipes import by_default
 from precision_operator.drawing.figure import RECIPE_COLOURS
 from precision_operator.monitoring import rules
 from precision_operator.monitoring.dashboards.panel import SeriesColour, Variable
@@ -44,8 +45,8 @@ def lines(label: str, colours: Mapping[Any, str]) -> tuple[SeriesColour, ...]:
     return tuple(SeriesColour(label, value, colour) for value, colour in colours.items())
 
 
-RECIPE_LINES = lines("recipe", RECIPE_COLOURS)
-"""Each recipe in the colour that it has in the report, too."""
+RECIPE_LINES = lines("recipe", {recipe: RECIPE_COLOURS[recipe] for recipe in by_default(None)})
+"""Each recipe in the colour that it has in the report, too; variants, which few profiles list, in Grafana's own."""
 COMMON_CHOICES = (CLUSTER_CHOICE, NAMESPACE_CHOICE, PROFILE_CHOICE, POOL_CHOICE)
 """Each one offers what the choices before it leave."""
 

@@ -13,6 +13,7 @@ import torch
 
 from precision_agent import __version__
 from precision_agent.backends.profiler import annotated, profiled
+from precision_agent.backends.te.api import Api
 from precision_agent.power import nvml
 from precision_agent.protocol import Device
 from precision_api.exchange.request import digest
@@ -23,7 +24,8 @@ Mark = Any
 """A moment in the order of the device's work."""
 TOLD = ("NVTE_", "CUBLAS", "CUDNN", "NVIDIA_TF32", "PYTORCH_", "TORCH_", "CUDA_")
 """Prefixes of environment variables that change what is measured."""
-MOST_VARIABLES = 32
+MOST_VARIABLES = 64
+UNSET = "unset before Transformer Engine was imported; it was "
 
 
 def generator(device: torch.device, seed: int) -> torch.Generator:
@@ -183,9 +185,9 @@ def end_of_capture(device: torch.device, pool: Any) -> None:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """What of the environment changes the figures, at most 32 of them, values cut at 256 characters."""
-    settings = {name: value[:256] for name, value in sorted(variables.items()) if name.startswith(TOLD)}
-    return dict(list(settings.items())[:MOST_VARIABLES])
+    """What of the environment changes the figures, Transformer Engine's first, at most 64, cut at 256 letters."""
+    names = sorted((name for name in variables if name.startswith(TOLD)), key=lambda name: (TOLD[0] not in name, name))
+    return {name: variables[name][:256] for name in names[:MOST_VARIABLES]}
 
 
 def cublas_version() -> dict[str, str]:
@@ -196,11 +198,12 @@ def cublas_version() -> dict[str, str]:
     return {}
 
 
-def device_of(te: Mapping[str, str], product: str, uuid: str, memory_bytes: int, reading: nvml.GpuReadings) -> Device:
-    """The device, with the versions that `te` tells. Without NVML's word on it, what CUDA says."""
-    versions = {"torch": torch.__version__, "cuda": torch.version.cuda, **te}
+def device_of(api: Api, product: str, uuid: str, memory_bytes: int, reading: nvml.GpuReadings) -> Device:
+    """The device, with the versions that Transformer Engine tells. Without NVML's word on it, what CUDA says."""
+    versions = {"torch": torch.__version__, "cuda": torch.version.cuda, **api.versions}
     stack = digest(versions | cublas_version(), 16)
     software = Software(agent=__version__, **versions, driver=reading.driver, stack_hash=stack)
     seen = next((gpu for gpu in reading.gpus if gpu.uuid.removeprefix("GPU-") == uuid), None)
     gpu = seen or Gpu(uuid=f"GPU-{uuid}"[:64], name=product[:128], memory_bytes=memory_bytes)
-    return Device(product[:64], software, gpu, environment(os.environ))
+    unset = {name: f"{UNSET}{value}" for name, value in api.unset.items() if name not in os.environ}
+    return Device(product[:64], software, gpu, environment({**os.environ, **unset}))

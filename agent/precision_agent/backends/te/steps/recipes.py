@@ -1,10 +1,13 @@
-"""What each recipe is in Transformer Engine: its class and arguments, its quantizers, and the flags they must show."""
+"""What each recipe is in Transformer Engine: its class and fields, its quantizers, and the flags they must show."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import inspect
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from precision_agent.backends.te.api import Api
+from precision_agent.backends.te.api import Api, version_of
 from precision_api.facts.recipes import RECIPES, Recipe
 
 QuantizerRole = Literal["input", "weight", "gradient"]
@@ -21,11 +24,20 @@ A grouped one has these for every GEMM in turn, and tells by name where each kin
 
 @dataclass(frozen=True, slots=True)
 class RecipeCall:
-    """What the recipe's class is built with, which class of quantizer comes of it, and these' flags by role."""
+    """All fields of the recipe's class, which class of quantizer comes of it, and these' flags by role.
+
+    Formats are names of Transformer Engine's `Format`, `fp8_gemm_*` whether sums are split. Defaults come from the
+    environment, so that none is left. `since`: the first version that has the recipe.
+    """
 
     quantizer: str
-    keywords: Mapping[str, bool] = field(default_factory=dict)
+    fields: Mapping[str, Any]
+    later: Mapping[str, Any]
+    """Fields that came after 2.8, left out where a version has none: it does what all rows but the newer ones say."""
     flags: Mapping[QuantizerRole, Mapping[str, bool]] = field(default_factory=dict)
+    since: str = "2.8"
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the environment, while the recipe's modules work and at no other time: read at each quantization."""
     delayed: bool = False
     stochastic: bool = False
     """Gradients are rounded at random: two equal steps differ."""
@@ -33,31 +45,55 @@ class RecipeCall:
     """The quantizer's keywords for input and weight where both are quantised before the product is timed."""
 
 
-def _nvfp4(rht: bool) -> RecipeCall:
-    # All three are named, for their defaults come from the environment (NVTE_NVFP4_DISABLE_*).
-    return RecipeCall(
-        "NVFP4Quantizer",
-        {"disable_rht": not rht, "disable_stochastic_rounding": False, "disable_2d_quantization": False},
-        {
-            "input": {"with_rht": rht, "stochastic_rounding": False, "with_2d_quantization": False},
-            "weight": {"with_rht": False, "stochastic_rounding": False, "with_2d_quantization": True},
-            "gradient": {"with_rht": rht, "stochastic_rounding": True, "with_2d_quantization": False},
-        },
-        stochastic=True,
-    )
+_EACH = {"fp8_dpa": False, "fp8_mha": False}
+_LATER = {"backward_override": None}
+_SUMS = {"fp8_gemm_dgrad": True, "fp8_gemm_wgrad": True}
+
+
+def _mxfp8(square: bool = False, since: str = "2.8") -> RecipeCall:
+    flags = {role: {"with_2d_quantization": square and role == "weight"} for role in SLOTS}
+    fields, later = {"margin": 0, "fp8_format": "E4M3", **_EACH}, {**_LATER, "enable_2d_quantization": square}
+    return RecipeCall("MXFP8Quantizer", fields, later, flags, since)
+
+
+def _nvfp4(rht: bool = True, over: str = "none", since: str = "2.8") -> RecipeCall:
+    flags = {
+        role: {
+            "with_rht": rht and role != "weight",
+            "stochastic_rounding": role == "gradient",
+            "with_2d_quantization": role == "weight",
+            "nvfp4_use_4over6": role == over.removesuffix("s"),
+        }
+        for role in SLOTS
+    }
+    disabled = {"disable_rht": not rht, "disable_stochastic_rounding": False, "disable_2d_quantization": False}
+    fields = {"fp4_format": "E2M1", "fp8_format": "E4M3", **disabled, **_EACH}
+    scales = {"nvfp4_4over6": over, "nvfp4_4over6_e4m3_use_256": "all", "nvfp4_4over6_err_mode": "MAE"}
+    later = {"row_scaled_activation": False, **scales, **_LATER}
+    return RecipeCall("NVFP4Quantizer", fields, later, flags, since, stochastic=True)
 
 
 _BOTH = {"rowwise": True, "columnwise": True}
+_BLOCKS = {"x_block_scaling_dim": 1, "w_block_scaling_dim": 2, "grad_block_scaling_dim": 1}
+_HISTORY = {"amax_history_len": 1024, "amax_compute_algo": "max", "scaling_factor_compute_algo": None}
+_DELAYED = {"margin": 0, "fp8_format": "HYBRID", "reduce_amax": True, **_HISTORY, **_EACH}
+_CURRENT = {"use_power_2_scales": False, "fp8_format": "HYBRID", "fp8_gemm_fprop": False, **_SUMS, **_EACH}
+_BLOCK = {"use_f32_scales": False, "fp8_format": "E4M3", "fp8_gemm_fprop": True, **_BLOCKS, **_SUMS, **_EACH}
 CALLS: Mapping[Recipe, RecipeCall | None] = {
     "bf16": None,
-    "fp8_delayed": RecipeCall("Float8Quantizer", delayed=True),
-    "fp8_current": RecipeCall("Float8CurrentScalingQuantizer"),
+    "fp8_delayed": RecipeCall("Float8Quantizer", _DELAYED, _LATER, delayed=True),
+    "fp8_current": RecipeCall("Float8CurrentScalingQuantizer", _CURRENT, _LATER),
     "fp8_block": RecipeCall(
-        "Float8BlockQuantizer", prequantized=(_BOTH | {"block_scaling_dim": 1}, _BOTH | {"block_scaling_dim": 2})
+        *("Float8BlockQuantizer", _BLOCK, _LATER),
+        prequantized=(_BOTH | {"block_scaling_dim": 1}, _BOTH | {"block_scaling_dim": 2}),
     ),
-    "mxfp8": RecipeCall("MXFP8Quantizer"),
-    "nvfp4": _nvfp4(rht=True),
+    "mxfp8": _mxfp8(),
+    "nvfp4": _nvfp4(),
     "nvfp4_no_rht": _nvfp4(rht=False),
+    # The quantizer of one tensor reads it from 2.14 on, that of several from 2.12.
+    "nvfp4_fast_math": replace(_nvfp4(since="2.14"), variables={"NVTE_USE_FAST_MATH": "1"}),
+    "nvfp4_4over6_weights": _nvfp4(over="weights", since="2.17"),
+    "mxfp8_2d": _mxfp8(square=True, since="2.19"),
 }
 
 AVAILABILITY: Mapping[str, str] = {
@@ -71,19 +107,46 @@ AVAILABILITY: Mapping[str, str] = {
 
 
 def make(api: Api, recipe: Recipe) -> Any | None:
-    """A new recipe object; None for bf16, which quantises nothing."""
+    """A new recipe object; None for bf16, which quantises nothing. TypeError where this version lacks a field."""
     call, te_class = CALLS[recipe], RECIPES[recipe].te_class
-    return getattr(api.recipe, te_class)(**call.keywords) if call and te_class else None
+    if not call or not te_class:
+        return None
+    built = getattr(api.recipe, te_class)
+    offered = inspect.signature(built).parameters
+    fields = {**call.fields, **{name: value for name, value in call.later.items() if name in offered}}
+    return built(**{name: _value(api, name, value) for name, value in fields.items()})
+
+
+def _value(api: Api, name: str, value: Any) -> Any:
+    """The value of a field as Transformer Engine has it."""
+    if name.endswith("_format"):
+        return getattr(api.recipe.Format, value)
+    return api.recipe.MMParams(use_split_accumulator=value) if name.startswith("fp8_gemm_") else value
+
+
+@contextmanager
+def variables(recipe: Recipe) -> Iterator[None]:
+    """The recipe's own environment variables are set within: forward, backward and captures of its modules alone."""
+    call = CALLS[recipe]
+    names = call.variables if call else {}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name in names:
+            os.environ.pop(name, None)
 
 
 def hint(api: Api, recipe: Recipe) -> tuple[bool, str]:
     """What Transformer Engine says of this recipe on this hardware, without running it; yes where it has no word."""
-    te_class = RECIPES[recipe].te_class
+    call, te_class = CALLS[recipe], RECIPES[recipe].te_class
+    if call and version_of(api.version) < version_of(call.since):
+        return False, f"it came with Transformer Engine {call.since}, and this is {api.version}"
     ask = getattr(api.manager, AVAILABILITY[te_class], None) if te_class else None
     if ask is None:
         return True, ""
     available, reason = ask()
-    return bool(available), str(reason)
+    return bool(available), f"Transformer Engine says: {reason}"
 
 
 def quantizers(module: Any) -> dict[QuantizerRole, Any]:
@@ -98,8 +161,8 @@ def quantizers(module: Any) -> dict[QuantizerRole, Any]:
 
 
 def flags_of(module: Any) -> dict[str, bool]:
-    """`role.flag` of the NVFP4 quantizers of a module, as they stand now; empty for other recipes."""
-    names = ("with_rht", "stochastic_rounding", "with_2d_quantization")
+    """`role.flag` of the MXFP8 and NVFP4 quantizers of a module, as they stand now; empty for other recipes."""
+    names = ("with_rht", "stochastic_rounding", "with_2d_quantization", "nvfp4_use_4over6")
     return {
         f"{role}.{name}": bool(getattr(quantizer, name))
         for role, quantizer in quantizers(module).items()

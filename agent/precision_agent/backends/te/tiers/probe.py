@@ -71,10 +71,9 @@ def probe_of(recipe: Recipe, ended: Ended) -> Probe:
     if document is None:
         last = " ".join(ended.stderr.split())[-300:] or "nothing on its stderr"
         return Probe("probe_failed", f"{recipe}: the probe's process ended with code {ended.code}: {last}"[:1000])
+    if "refused" in document:
+        return Probe("unsupported", f"{recipe}: {document['refused']}"[:1000])
     if "error" in document:
-        available, hint = document.get("hint", [True, ""])
-        if not available:
-            return Probe("unsupported", f"{recipe}: Transformer Engine says: {hint or document['error']}"[:1000])
         return Probe("probe_failed", f"{recipe}: {document['error']}"[:1000])
     return _judged(recipe, document)
 
@@ -106,19 +105,18 @@ def _last_object(stdout: str) -> dict[str, Any] | None:
 
 
 def run(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape = SHAPE) -> dict[str, Any]:
-    """One linear layer and one transformer layer, forward and backward: kernels, errors, flags; or the error."""
+    """One linear layer and one transformer layer, forward and backward: kernels, errors, flags; or the error.
+
+    What Transformer Engine says that it has not is not tried.
+    """
     try:
-        with engine.stream():
+        available, reason = recipes.hint(api, recipe)
+        if not available:
+            return {"refused": reason}
+        with engine.stream(), recipes.variables(recipe):
             return _run(api, engine, recipe, shape)
     except Exception as error:  # whatever Transformer Engine raises is what the probe is for
-        return {"error": f"{type(error).__name__}: {error}"[:800], "hint": list(_hint(api, recipe))}
-
-
-def _hint(api: Api, recipe: Recipe) -> tuple[bool, str]:
-    try:
-        return recipes.hint(api, recipe)
-    except Exception as error:
-        return True, f"{type(error).__name__}: {error}"
+        return {"error": f"{type(error).__name__}: {error}"[:800]}
 
 
 def _run(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape) -> dict[str, Any]:
@@ -259,11 +257,8 @@ class Prober:
 
 
 def _broken(ended: Ended) -> bool:
-    """Whether the process is gone, silent, or may have been spoiled: by an error that the hardware does not explain."""
-    if ended.code != 0:
-        return True
-    document = json.loads(ended.stdout)
-    return "error" in document and bool(document.get("hint", [True])[0])
+    """Whether the process is gone, silent, or may have been spoiled by an error."""
+    return ended.code != 0 or "error" in json.loads(ended.stdout)
 
 
 if __name__ == "__main__":
