@@ -20,7 +20,7 @@ from precision_operator.core.observe.nodes import NodeFacts
 
 DAY = timedelta(days=1)
 MOST_CLOSED = 0.1  # of a pool's nodes go from True to False within a day; one may always
-MOST_MESSAGE, MOST_NAMED = 1024, 4  # characters, as the chart's policy takes them, and profiles that it says failed
+MOST_MESSAGE, MOST_NAMED = 1024, 2  # characters, as the chart's policy takes them, and profiles that it says failed
 NO_WAIT = {"Busy", "NotReady", "Cordoned", "NodeDeleting"}  # it is at work, or somebody took it out of service
 
 
