@@ -4,8 +4,10 @@ One story in steps, on nodes that have no image: each test goes on where the one
 """
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,7 +120,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
                 name: "@" + pushed(registry, f"team/{name}", number, Archive(archives[name])) for name in TARGETS
             }
             made.operators[number], made.agents[number] = (f"{home}/{name}{digests[name]}" for name in TARGETS)
-            chart = packaged(tmp_path_factory.mktemp("chart"), home, number, digests)
+            chart = (packaged if number == NEXT else released)(tmp_path_factory.mktemp("chart"), home, digests)
             made.helm("registry", "login", registry.address, *LOGIN, f"--ca-file={registry.authority}")
             made.helm("push", str(chart), f"oci://{home}", f"--ca-file={registry.authority}")
             name = "precision-profiler"
@@ -134,12 +136,29 @@ def pushed(registry: Registry, name: str, number: str, archive: Archive) -> str:
     return registry.push(name, image.manifest, MANIFEST, blobs)
 
 
-def packaged(folder: Path, home: str, number: str, digests: dict[str, str]) -> Path:
-    """The chart as `make release` packages it."""
+def released(folder: Path, home: str, digests: dict[str, str]) -> Path:
+    """The chart that `make release` writes of what is committed and of the file that `make images` writes."""
+    file, clone = folder / "images.txt", folder / "clone"
+    file.write_text("".join(f"{home}/{name}:{version()}{digest}\n" for name, digest in digests.items()))
+    subprocess.run(["git", "clone", "-q", release.REPOSITORY, clone], check=True)
+    rooms = os.pathsep.join(str(clone / room) for room in ("lab", "crds", "operator"))
+    asked = [
+        f"REGISTRY={home}",
+        "URL=https://git.lab/team/name",
+        f"DIGESTS={file}",
+        f"BIN={Path(sys.executable).parent}",
+    ]
+    make = ["make", f"--directory={clone}", "--old-file=sbom", "--old-file=.venv/.installed", "release", *asked]
+    subprocess.run(make, env={**os.environ, "PYTHONPATH": rooms}, check=True)
+    return clone / f"dist/precision-profiler-{version()}.tgz"
+
+
+def packaged(folder: Path, home: str, digests: dict[str, str]) -> Path:
+    """The next release's chart, as `make release` packages it."""
     shutil.copytree(release.REPOSITORY / release.CHART, folder / release.CHART)
     shutil.copy(release.REPOSITORY / "LICENSE", folder)
-    release.package_chart(release.Release(folder, folder, 0, number, home, "https://git.lab/team/name", digests), "")
-    return folder / f"precision-profiler-{number}.tgz"
+    release.package_chart(release.Release(folder, folder, 0, NEXT, home, "https://git.lab/team/name", digests), "")
+    return folder / f"precision-profiler-{NEXT}.tgz"
 
 
 def test_without_a_value_programs_and_agent_start_from_the_registry(published: Published) -> None:
