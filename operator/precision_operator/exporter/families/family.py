@@ -1,8 +1,10 @@
-"""One metric family: name, help, labels, level, and the rows that a subject gives."""
+"""One metric family: name, help (of help.json), labels, level, and the rows that a subject gives."""
 
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.resources import files
 from typing import Generic, Literal, TypeVar, get_args
 
 from precision_operator.exporter.text import SampleRow, Template, header, sample_template, samples
@@ -18,6 +20,7 @@ POOL = (*POOL_OF, "workload")
 POOL_RECIPE = (*POOL, "recipe")
 NODE = (*PROFILE, "node", "pool", "workload")
 RECIPE = (*NODE, "recipe")
+HELP: Mapping[str, str] = json.loads(files(__package__).joinpath("help.json").read_text(encoding="utf-8"))
 _UNITS = {
     "tokens_per_second": "tokens/s",
     "tokens_per_joule": "tokens/J",
@@ -43,11 +46,14 @@ class Family(Generic[Subject]):
     """
 
     name: str
-    help: str
     labels: tuple[str, ...]
     rows: Callable[[Subject], Iterable[SampleRow]]
     detail: bool = False
     stability: Stability = "alpha"
+
+    @property
+    def help(self) -> str:
+        return HELP[self.name]
 
     @cached_property
     def level(self) -> Level:
@@ -86,8 +92,6 @@ class Family(Generic[Subject]):
         return sample_template(self.name, self.labels, shared=len(NODE) if self._of_nodes else 0)
 
 
-def stable(
-    name: str, words: str, labels: tuple[str, ...], rows: Callable[[Subject], Iterable[SampleRow]]
-) -> Family[Subject]:
+def stable(name: str, labels: tuple[str, ...], rows: Callable[[Subject], Iterable[SampleRow]]) -> Family[Subject]:
     """A family that stays as it is within a major version."""
-    return Family(name, words, labels, rows, stability="stable")
+    return Family(name, labels, rows, stability="stable")

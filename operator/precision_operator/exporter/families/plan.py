@@ -72,56 +72,19 @@ def _solved(shown: PlanShown) -> Iterator[SampleRow]:
 
 
 PLAN_FAMILIES: tuple[Family[PlanShown], ...] = (
-    Family(
-        "precision_plan_phase",
-        f"1 for the plan's phase: {', '.join(PHASES[:-1])} or {PHASES[-1]}.",
-        (*PLAN, "phase"),
-        _phase,
-    ),
+    Family("precision_plan_phase", (*PLAN, "phase"), _phase),
     *(
-        Family(f"precision_plan_{name}", words, PLAN, _total(field, factor))
-        for name, words, field, factor in (
-            (
-                "duration_seconds",
-                "From the plan's start to the end of its last job, by the middle of the bands.",
-                "days",
-                86_400.0,
-            ),
-            ("cost_dollars", "Cost of all jobs; absent without prices.", "dollars", 1.0),
-            (
-                "energy_joules",
-                "Facility energy of all jobs; absent where power is not known of one.",
-                "megawatt_hours",
-                3.6e9,
-            ),
-            ("peak_power_watts", "Most facility power at one time, by enforced limits.", "peak_megawatts", 1e6),
-            (
-                "gap_ratio",
-                "How far the plan may be from the optimum of its first objective (0.005 = 0.5 %).",
-                "gap_percent",
-                0.01,
-            ),
+        Family(f"precision_plan_{name}", PLAN, _total(field, factor))
+        for name, field, factor in (
+            ("duration_seconds", "days", 86_400.0),
+            ("cost_dollars", "dollars", 1.0),
+            ("energy_joules", "megawatt_hours", 3.6e9),
+            ("peak_power_watts", "peak_megawatts", 1e6),
+            ("gap_ratio", "gap_percent", 0.01),
         )
     ),
-    *(
-        Family(f"precision_plan_pool_{field}", words, PLAN_POOL, _pool(field))
-        for field, words in (
-            ("gpus", "GPUs of the pool that the plan could use."),
-            ("peak_gpus", "Most GPUs of the pool in use at one time."),
-            ("slow_nodes", "Slow and throttled nodes of the pool."),
-        )
-    ),
-    Family(
-        "precision_plan_jobs",
-        "Jobs of the plan, by pool, recipe and what their rates come from.",
-        (*PLAN_POOL, "recipe", "basis"),
-        _jobs,
-    ),
-    Family(
-        "precision_plan_deadlines",
-        "Deadlines of the plan that it promises, and does not promise.",
-        (*PLAN, "deadline"),
-        _deadlines,
-    ),
-    Family("precision_plan_solved_timestamp_seconds", "When the plan was solved, seconds since 1970.", PLAN, _solved),
+    *(Family(f"precision_plan_pool_{field}", PLAN_POOL, _pool(field)) for field in ("gpus", "peak_gpus", "slow_nodes")),
+    Family("precision_plan_jobs", (*PLAN_POOL, "recipe", "basis"), _jobs),
+    Family("precision_plan_deadlines", (*PLAN, "deadline"), _deadlines),
+    Family("precision_plan_solved_timestamp_seconds", PLAN, _solved),
 )

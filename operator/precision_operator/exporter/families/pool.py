@@ -185,173 +185,60 @@ def driver_order(version: str) -> float:
 
 
 POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
+    stable("precision_pool_nodes", (*POOL_OF, "phase"), _states),
+    stable("precision_pool_marked_nodes", (*POOL_OF, "mark"), _marked),
+    Family("precision_pool_data_nodes", (*POOL_OF, "data"), _data),
+    Family("precision_pool_training_gpu_flops_per_second", POOL_RECIPE, _free(measures.free_flops, _median)),
     stable(
-        "precision_pool_nodes",
-        "Nodes with a report: fresh (its figures describe the node as it is now, also while a schedule asks for new "
-        "ones), stale (something has changed since), failed (the newest attempt gave none). They add up. Before a "
-        "first result pool is empty.",
-        (*POOL_OF, "phase"),
-        _states,
+        "precision_pool_training_tokens_per_second", (*POOL_RECIPE, "stat"), _each(measures.rate, _stats(TAIL_STATS))
     ),
-    stable(
-        "precision_pool_marked_nodes",
-        "Nodes of which something is to be said: slow, fallback, throttled, power_invalid, simulated. A node may have "
-        "several marks.",
-        (*POOL_OF, "mark"),
-        _marked,
-    ),
+    stable("precision_pool_training_total_tokens_per_second", POOL_RECIPE, _each(measures.rate, _total)),
+    stable("precision_pool_training_nodes", POOL_RECIPE, _each(measures.rate, _count)),
+    stable("precision_pool_training_reference_tokens_per_second", POOL_RECIPE, _free(measures.free_rate, _median)),
     Family(
-        "precision_pool_data_nodes",
-        "Nodes by what the figures of their newest result are: measured, replayed, simulated or trial (of a CPU). All "
-        "further families are of one kind: of measured figures, where there are any.",
-        (*POOL_OF, "data"),
-        _data,
+        "precision_pool_training_level_tokens_per_second", (*POOL_RECIPE, "workload_hash", "scope", "data"), _levels
     ),
-    Family(
-        "precision_pool_training_gpu_flops_per_second",
-        "Median model FLOPs per second of one GPU in training, over the nodes on which the recipe was not throttled.",
-        POOL_RECIPE,
-        _free(measures.free_flops, _median),
-    ),
-    stable(
-        "precision_pool_training_tokens_per_second",
-        "Training tokens per second of a node, over all nodes whose precision is proved, throttled ones too; stat min "
-        "is the slowest node, p50 the median.",
-        (*POOL_RECIPE, "stat"),
-        _each(measures.rate, _stats(TAIL_STATS)),
-    ),
-    stable(
-        "precision_pool_training_total_tokens_per_second",
-        "Training tokens per second of the same nodes together, without communication between them.",
-        POOL_RECIPE,
-        _each(measures.rate, _total),
-    ),
-    stable(
-        "precision_pool_training_nodes",
-        "Nodes behind precision_pool_training_tokens_per_second.",
-        POOL_RECIPE,
-        _each(measures.rate, _count),
-    ),
-    stable(
-        "precision_pool_training_reference_tokens_per_second",
-        "Median training tokens per second of the nodes on which the recipe was not throttled: what a node of the pool "
-        "should give. Like all medians it is of one workload, and leaves out nodes whose figures are out of date while "
-        "there are others.",
-        POOL_RECIPE,
-        _free(measures.free_rate, _median),
-    ),
-    Family(
-        "precision_pool_training_level_tokens_per_second",
-        "The same median for comparing a pool with its past: also of nodes that are to be measured again for a new "
-        "driver or agent image, so that a rollout moves it only where rates differ. From three nodes and half of the "
-        "pool on.",
-        (*POOL_RECIPE, "workload_hash", "scope", "data"),
-        _levels,
-    ),
-    stable(
-        "precision_pool_training_gpus",
-        "GPUs of the nodes behind precision_pool_training_tokens_per_second.",
-        POOL_RECIPE,
-        _each(measures.gpus, _total),
-    ),
+    stable("precision_pool_training_gpus", POOL_RECIPE, _each(measures.gpus, _total)),
     stable(
         "precision_pool_training_powered_tokens_per_second",
-        "Training tokens per second of the nodes with a valid power reading, together.",
         (*POOL_RECIPE, "power_scope"),
         _each(measures.powered_rate, _total),
     ),
-    stable(
-        "precision_pool_training_power_watts",
-        "Mean draw while training of the nodes with a valid power reading, together. Tokens per joule of the pool = "
-        "precision_pool_training_powered_tokens_per_second over this, never a mean of ratios.",
-        (*POOL_RECIPE, "power_scope"),
-        _each(measures.powered_watts, _total),
-    ),
+    stable("precision_pool_training_power_watts", (*POOL_RECIPE, "power_scope"), _each(measures.powered_watts, _total)),
     stable(
         "precision_pool_training_tokens_per_joule",
-        "Training tokens per joule of a node, over the nodes on which the recipe was not throttled and has a valid "
-        "power reading.",
         (*POOL_RECIPE, "power_scope", "stat"),
         _free(measures.free_tokens_per_joule, _stats(STATS)),
     ),
     stable(
         "precision_pool_training_speedup_ratio",
-        "Training speedup of a node over the baseline recipe, over the nodes on which neither was throttled.",
         (*POOL_RECIPE, "scope", "baseline", "stat"),
         _free(measures.free_speedup, _stats(STATS), measures.ratio_member),
     ),
     Family(
         "precision_pool_gemm_speedup_ratio",
-        "Speedup of all matrix multiplications over the baseline, over the nodes on which neither was throttled; mode "
-        "autocast includes quantisation, prequantized does not.",
         (*POOL_RECIPE, "mode", "scope", "baseline", "stat"),
         _free(measures.free_gemm_speedup, _stats(STATS), measures.ratio_member),
     ),
-    Family(
-        "precision_pool_gemm_seconds",
-        "Time of one matrix multiplication of the workload, over a sample of the pool's nodes; pass is fprop, "
-        "dgrad or wgrad. Only where the exporter reads full results (--gemm-samples).",
-        (*POOL_RECIPE, "gemm", "pass", "mode", "stat"),
-        _gemm_seconds,
-    ),
-    Family(
-        "precision_pool_quantization_tax_ratio",
-        "Non-GEMM kernel time beyond the baseline's (casts, fused or not), as a share of it and the GEMM time, "
-        "over the nodes on which the recipe was not throttled. Where kernels can't be split: at least.",
-        (*POOL_RECIPE, "stat"),
-        _free(measures.free_tax, _stats(STATS)),
-    ),
-    Family(
-        "precision_pool_relative_performance_nodes",
-        "Nodes whose synchronous rate is at most at_most times the median of the nodes of its kind, best recipe, fresh "
-        "figures. Each band includes those below it; +Inf: all that can be compared.",
-        (*POOL, "at_most"),
-        _relative,
-    ),
-    Family(
-        "precision_pool_slowest_ratio",
-        "The slowest node's synchronous rate over the median: of all nodes, and of those that are not slow. A "
-        "synchronous job over the whole pool gains not_slow / all - 1 when the slow nodes are drained.",
-        (*POOL, "nodes"),
-        _slowest,
-    ),
+    Family("precision_pool_gemm_seconds", (*POOL_RECIPE, "gemm", "pass", "mode", "stat"), _gemm_seconds),
+    Family("precision_pool_quantization_tax_ratio", (*POOL_RECIPE, "stat"), _free(measures.free_tax, _stats(STATS))),
+    Family("precision_pool_relative_performance_nodes", (*POOL, "at_most"), _relative),
+    Family("precision_pool_slowest_ratio", (*POOL, "nodes"), _slowest),
     Family(
         "precision_pool_training_throttled_ratio",
-        "The rate that more than a quarter of the pool's nodes, three or more, are throttled to at most, over the "
-        "median of those that are not; where these are fewer than three (against median), over the median. 1 where "
-        "fewer are throttled.",
         (*POOL_RECIPE, "workload_hash", "scope", "data", "against"),
         _throttled,
     ),
-    Family(
-        "precision_pool_info",
-        "Always 1. nodes_of is the first, by name, of the namespace's profiles that measure nodes of this one in the "
-        "pool, be it through others: alerts of a pool are one for these.",
-        (*POOL_OF, "nodes_of"),
-        lambda pool: iter([((*pool.labels, pool.nodes_of), 1.0)]),
-    ),
-    Family(
-        "precision_pool_slow_below_ratio",
-        "A node below this share of the median of its kind is judged slow: 1 - thresholds.slowNodePercent / 100 of the "
-        "profile. Where a pool's nodes differ by more than that among themselves, the limit is lower.",
-        POOL_OF,
-        lambda pool: iter([(pool.labels, 1 - pool.percent / 100)]),
-    ),
+    Family("precision_pool_info", (*POOL_OF, "nodes_of"), lambda pool: iter([((*pool.labels, pool.nodes_of), 1.0)])),
+    Family("precision_pool_slow_below_ratio", POOL_OF, lambda pool: iter([(pool.labels, 1 - pool.percent / 100)])),
     Family(
         "precision_pool_driver_training_tokens_per_joule",
-        "Median training tokens per joule of the nodes with one GPU driver; absent with fewer than 5 of them.",
         (*POOL_RECIPE, "power_scope", "driver", "workload_hash", "scope", "data"),
         _free_of_drivers,
     ),
-    Family(
-        "precision_pool_driver_nodes",
-        "Nodes by the GPU driver of their newest result.",
-        (*POOL_OF, "driver"),
-        _each(measures.driver, _count),
-    ),
+    Family("precision_pool_driver_nodes", (*POOL_OF, "driver"), _each(measures.driver, _count)),
     Family(
         "precision_pool_driver_order",
-        "A number that grows with the driver's version, for rules to tell the newer of two.",
         (*POOL_OF, "driver"),
         lambda pool: ((of, driver_order(of[-1])) for of, _ in _each(measures.driver, _count)(pool)),
     ),

@@ -66,66 +66,27 @@ def _reasons(*kinds: str) -> Callable[[ProfileProgress], Iterator[SampleRow]]:
 
 
 PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
-    stable(
-        "precision_profile_nodes",
-        "Nodes that the profile's target matches, by state; the states add up to all of them.",
-        (*PROFILE, "phase"),
-        _phases,
-    ),
-    stable(
-        "precision_profile_phase",
-        "1 for the profile's phase: Pending, Running, Suspended, Complete, Degraded, Invalid.",
-        (*PROFILE, "phase"),
-        _phase,
-    ),
+    stable("precision_profile_nodes", (*PROFILE, "phase"), _phases),
+    stable("precision_profile_phase", (*PROFILE, "phase"), _phase),
     *(
-        stable(f"precision_profile_{kind}_nodes", words, PROFILE, _figure(partial(_marked, kind)))
-        for kind, words in (
-            ("slow", "Measured nodes far below their pool's median, as the operator judged."),
-            ("simulated", "Measured nodes whose result holds replayed or simulated figures."),
-        )
+        stable(f"precision_profile_{kind}_nodes", PROFILE, _figure(partial(_marked, kind)))
+        for kind in ("slow", "simulated")
     ),
-    stable(
-        "precision_profile_progress_ratio",
-        "Finished (succeeded or failed) of eligible nodes; absent while no node is eligible.",
-        PROFILE,
-        _figure(_progress),
-    ),
+    stable("precision_profile_progress_ratio", PROFILE, _figure(_progress)),
     stable(
         "precision_profile_eta_timestamp_seconds",
-        "When the run will end, by measured durations, seconds since 1970; absent while nothing runs.",
         PROFILE,
         _figure(lambda campaign: seconds(campaign.status.eta_time) if campaign.status.eta_time else None),
     ),
-    stable(
-        "precision_profile_last_completion_timestamp_seconds",
-        "When the last node of the run was done, seconds since 1970; absent while a run is in progress.",
-        PROFILE,
-        _completed,
-    ),
+    stable("precision_profile_last_completion_timestamp_seconds", PROFILE, _completed),
     stable(
         "precision_profile_last_result_timestamp_seconds",
-        "When the newest result of any node came in, seconds since 1970.",
         PROFILE,
         _figure(lambda campaign: seconds(campaign.status.last_run) if campaign.status.last_run else None),
     ),
     *(
-        Family(f"precision_profile_{kinds[0]}_nodes", of, (*PROFILE, "reason", "example"), _reasons(*kinds))
-        for of, *kinds in (
-            (
-                "Nodes that wait for their turn, or for something to change, by reason (the most frequent ones); with "
-                "AgentUnschedulable a node counts as running. example is the node's name where it is a single one.",
-                *("waiting", "queued", "running"),
-            ),
-            ("Nodes whose newest measurement failed, likewise.", "failed"),
-            ("Nodes that can't be measured as they are, likewise.", "skipped"),
-        )
+        Family(f"precision_profile_{kinds[0]}_nodes", (*PROFILE, "reason", "example"), _reasons(*kinds))
+        for kinds in (("waiting", "queued", "running"), ("failed",), ("skipped",))
     ),
-    Family(
-        "precision_profile_refresh_interval_seconds",
-        "Longest time between two results that the profile's schedule or its maxAge asks for; absent for a profile "
-        "that is measured once, and while it is suspended.",
-        PROFILE,
-        _figure(lambda campaign: campaign.refresh_seconds),
-    ),
+    Family("precision_profile_refresh_interval_seconds", PROFILE, _figure(lambda campaign: campaign.refresh_seconds)),
 )
