@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_api.facts.names import REQUEST_ENV
 from precision_api.facts.recipes import by_default
 from precision_api.kinds.profile import MatchExpression, ProfileSpec, Target, Toleration
 from precision_operator.cluster import paths
@@ -430,21 +431,26 @@ def test_an_unknown_product_is_measured_where_it_is_named_and_every_recipe_is_tr
     decision = decide(facts, target)
     assert decision.reason == "Eligible"
     assert label in decision.message
-    assert decide(facts, target, baseline="mxfp8").reason == "Eligible"
     spec = ProfileSpec.model_validate({"workload": {"preset": "llama3-8b"}})
     assert recipes_of(spec, facts) == by_default(None)
 
 
-def test_a_baseline_that_a_product_does_not_run_keeps_its_nodes_out_and_no_others() -> None:
-    hopper, blackwell = (
-        node_facts(node_object(labels)) for labels in (EIGHT_H100, {"nvidia.com/gpu.product": "NVIDIA-B200"})
-    )
-    decision = decide(hopper, ANY, baseline="mxfp8")
-    assert (decision.reason, decision.kind) == ("BaselineUnsupported", "skipped")
-    assert decision.message.startswith("spec.benchmarks.baseline is mxfp8, which H100 does not run")
-    assert "Set spec.benchmarks.baseline to a recipe that it runs, such as bf16" in decision.message
-    assert decide(blackwell, ANY, baseline="mxfp8").reason == "Eligible"
-    assert decide(hopper, ANY, baseline="fp8_current").reason == "Eligible"
+async def test_a_baseline_that_a_product_does_not_run_ends_its_nodes_in_words_and_others_are_measured() -> None:
+    loop, newer = OperatorInMemory(), {"nvidia.com/gpu.compute.major": "10", "nvidia.com/gpu.compute.minor": "7"}
+    for name, more in (("NVIDIA-H100-80GB-HBM3", {}), ("NVIDIA-B200", {}), ("NVIDIA-VR200", newer)):
+        labels = {"nvidia.com/gpu.product": name, **more}
+        loop.cluster._store(f"{paths.NODES}/{name}", node_object(labels, name=name))
+    target = {"products": ["H100", "B200", "VR200"]}
+    await loop.begin("nightly", benchmarks={"baseline": "mxfp8"}, target=target, rollout={"maxConcurrent": 3})
+    (row,) = (row for row in loop.status("nightly")["reasons"] if row["reason"] == "BaselineUnsupported")
+    assert (row["example"], row["message"].count("mxfp8, which H100 does not run")) == ("NVIDIA-H100-80GB-HBM3", 1)
+    assert "Set spec.benchmarks.baseline to a recipe that it runs, such as bf16" in row["message"]
+    asked = {}
+    for name, job in loop.jobs().items():
+        environment = job["spec"]["template"]["spec"]["containers"][0]["env"]
+        asked[name] = next(json.loads(row["value"])["recipes"] for row in environment if row["name"] == REQUEST_ENV)
+    native = ["mxfp8", "bf16", "fp8_delayed", "fp8_current"]
+    assert asked == {"NVIDIA-B200": [*native, "nvfp4"], "NVIDIA-VR200": [*native, "fp8_block", "nvfp4"]}
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,8 @@ SMALL = {
 
 
 def available() -> tuple[Recipe, ...]:
-    """What this GPU runs by its compute capability."""
-    compute = torch.cuda.get_device_capability()
-    return tuple(recipe for recipe in RECIPE_NAMES if support(recipe, compute))
+    """What Transformer Engine's checks say that this GPU runs, and its version has."""
+    return tuple(recipe for recipe in RECIPE_NAMES if recipes.hint(load(), recipe)[0])
 
 
 def request(**given: Any) -> MeasurementRequest:
@@ -96,11 +95,17 @@ def test_the_installed_transformer_engine_takes_our_calls(te: api.Api) -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPE_NAMES)
-def test_every_recipe_is_probed_and_what_the_hardware_has_is_verified(backend: TransformerEngine, recipe: Any) -> None:
+def test_every_recipe_is_probed_refused_in_transformer_engines_words_or_verified_whatever_the_image_sets(
+    te: api.Api, backend: TransformerEngine, recipe: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("NVTE_BACKWARD_OVERRIDE", "high_precision"), ("NVTE_NVFP4_DISABLE_RHT", "1")):
+        monkeypatch.setenv(name, value)  # the probe's process inherits them
     found = backend.probe(Variant(recipe, recipe))
+    is_offered, reason = recipes.hint(te, recipe)
     how = support(recipe, torch.cuda.get_device_capability())
-    if how is None:
-        assert found.availability in ("unsupported", "probe_failed"), found
+    if not is_offered:
+        assert (found.availability, found.reason) == ("unsupported", f"{recipe}: {reason}")
+        assert how is None or "it came with Transformer Engine" in reason
         return
     assert found.availability == ("emulated" if how == "emulated" else "ok"), found
     assert found.verification.verdict == ("emulated" if how == "emulated" else "verified"), found
@@ -118,7 +123,6 @@ def test_a_layers_errors_quantizers_kernels_and_graph_are_the_recipes(
     te: api.Api, engine: CudaEngine, recipe: Any
 ) -> None:
     if recipe not in available():
-        assert support(recipe, torch.cuda.get_device_capability()) is None
         return
     unit = unit_of(te, engine, recipe)
     errors = unit.errors
