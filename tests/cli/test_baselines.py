@@ -16,6 +16,7 @@ from precision_api.exchange.stats import paired_ratio, ratio
 from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.kinds.report import ReportStatus
 from precision_api.models.workload import resolve
+from precision_operator.cli.operands import setting_of
 from precision_operator.core.observe.kept_report import kept_report
 from precision_operator.core.results.reading import read
 from precision_operator.core.results.rebase import rebased
@@ -121,6 +122,15 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "not measured": ({"recipe": "nvfp4"}, {}, "no figures of mxfp8 to compare with: it was not measured"),
     "fell back": ({"verdict": "fallback"}, {}, "no figures of mxfp8 to compare with: its verdict is fallback"),
 }
+
+
+def test_runs_over_different_baselines_are_compared_but_not_those_that_kept_attention_in_theirs() -> None:
+    mlp = {"scope": "mlp", "baseline": "bf16"}
+    runs = ({}, {"baseline": "mxfp8"}, mlp, OLD | {"timing": "1/quick/mlp-bf16"}, OLD)
+    statuses = [ReportStatus.model_validate(report_status(**run)) for run in runs]
+    methods = [setting_of(read("n", "p", status)).method for status in statuses]
+    assert (methods[0], methods[2]) == (methods[1], methods[3])
+    assert len(set(methods)) == 3
 
 
 @pytest.mark.parametrize(("row", "run", "words"), REFUSED.values(), ids=REFUSED)

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from precision_api.exchange.request import attention_recipe
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts.json_text import first_wrong
 from precision_api.facts.names import REPORT_KIND, grouped
@@ -148,9 +149,14 @@ def setting_of(reading: Reading) -> Setting:
         driver=reading.driver,
         software=(software.stack_hash or software.transformer_engine) if software else None,
         workload=_workload(run),
-        method=f"{run.backend}, baseline {run.baseline}, scope {run.scope}" if run else None,
+        method=_method(run) if run else None,
         data=reading.data,
     )
+
+
+def _method(run: ReportRun) -> str:
+    kept = f", attention in {attention_recipe(run.baseline, run.timing)}" if run.scope == "mlp" else ""
+    return f"{run.backend}, scope {run.scope}{kept}"
 
 
 def _workload(run: ReportRun | None) -> str | None:

@@ -14,7 +14,7 @@ class Setting:
     software: str | None = None
     workload: str | None = None
     method: str | None = None
-    """Baseline, scope and backend."""
+    """Scope and backend: no rate depends on the baseline."""
     data: str | None = None
     """measured, replayed, simulated or a trial; None is unknown, and never taken for measured."""
 
