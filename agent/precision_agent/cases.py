@@ -1,24 +1,34 @@
 """What is measured: the variants (recipes, baseline, control) and the cases (GEMMs by mode, the training step)."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from typing import cast
 
 from precision_api.exchange.request import MeasurementRequest, Mode
 from precision_api.exchange.result import Backend, Failure
-from precision_api.facts.recipes import Recipe, alignment_error
+from precision_api.facts.mixtures import Parts, part_of
+from precision_api.facts.recipes import PlainRecipe, Recipe, alignment_error
 from precision_api.models.shapes import Gemm, distinct, padded_rows
 from precision_api.models.workload import ResolvedWorkload
 
-UNQUANTIZED: Recipe = "bf16"
+UNQUANTIZED: PlainRecipe = "bf16"
 """What the head and other layers that no recipe quantises run in."""
 CONTROL = "control"
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A recipe under test, or the control, a second baseline that shows the noise."""
+    """A recipe under test, or the control, a second baseline that shows the noise.
+
+    `parts` are what each part of a layer runs in: of a recipe of the table, itself.
+    """
 
     label: str
     recipe: Recipe
+    parts: Parts = None  # type: ignore[assignment]  # its own everywhere, where it is left out
+
+    def __post_init__(self) -> None:
+        if self.parts is None:
+            object.__setattr__(self, "parts", Parts.of(cast(PlainRecipe, self.recipe)))
 
 
 BF16 = Variant(UNQUANTIZED, UNQUANTIZED)
@@ -29,16 +39,15 @@ BF16 = Variant(UNQUANTIZED, UNQUANTIZED)
 class GemmCase(Gemm):
     """One distinct GEMM in one mode: forward (m, k, n), or a gradient in its own layout.
 
-    `quantized` is false for the head, which every recipe runs in bf16; `higher` is bf16 for what the
-    request's scope keeps out of every recipe.
+    `quantized` is false for the head, which every recipe of the table runs in bf16, and for routers.
     """
 
     mode: Mode = field(kw_only=True)
-    higher: Recipe | None = field(default=None, kw_only=True)
 
-    def recipe_of(self, variant: Variant) -> Recipe:
+    def recipe_of(self, variant: Variant) -> PlainRecipe:
         """The recipe that the variant really runs this GEMM in."""
-        return self.higher or variant.recipe if self.quantized and variant.recipe != UNQUANTIZED else UNQUANTIZED
+        part = part_of(self.name, self.quantized)
+        return getattr(variant.parts, part) if part else UNQUANTIZED
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +100,12 @@ class Cases:
 
 
 def variants_of(request: MeasurementRequest) -> tuple[Variant, ...]:
-    """The baseline first, each asked recipe once, the control last."""
+    """The baseline first, each asked recipe once, then mixtures, the control last."""
+    mixers = UNQUANTIZED if request.recipe_scope == "mlp" else None
     recipes = dict.fromkeys((request.baseline, *request.recipes))
-    return (*(Variant(recipe, recipe) for recipe in recipes), Variant(CONTROL, request.baseline))
+    plain = tuple(Variant(recipe, recipe, Parts.of(recipe, mixers)) for recipe in recipes)
+    mixed = tuple(Variant(mixture.name, mixture.name, mixture.parts) for mixture in request.mixtures or ())
+    return (*plain, *mixed, replace(plain[0], label=CONTROL))
 
 
 def cases_of(request: MeasurementRequest, workload: ResolvedWorkload) -> Cases:
@@ -101,17 +113,17 @@ def cases_of(request: MeasurementRequest, workload: ResolvedWorkload) -> Cases:
 
     Rows of experts are padded to what every recipe of the request can take, in all of them alike.
     """
-    recipes = (request.baseline, *request.recipes)
-    chosen = distinct(padded_rows(gemm, recipes) for gemm in workload.gemms)
-    mixers = dict.fromkeys(MIXERS, UNQUANTIZED) if request.recipe_scope == "mlp" else {}
-    gemms = tuple(
-        GemmCase(**asdict(gemm), mode=mode, higher=mixers.get(gemm.name))
-        for mode in dict.fromkeys(request.gemm_modes)
-        for gemm in chosen
+    variants = variants_of(request)
+    recipes = {recipe for variant in variants for recipe in variant.parts.recipes}
+    mixed = any(len(variant.parts.of_layers) > 1 for variant in variants)
+    chosen = distinct(
+        (padded_rows(gemm, recipes) for gemm in workload.gemms),
+        lambda gemm: part_of(gemm.name, gemm.quantized) if mixed else None,
     )
+    gemms = tuple(GemmCase(**asdict(gemm), mode=mode) for mode in dict.fromkeys(request.gemm_modes) for gemm in chosen)
     training = _training(request, workload)
     return Cases(
-        variants=variants_of(request),
+        variants=variants,
         gemms=gemms,
         training=training if isinstance(training, TrainingCase) else None,
         no_training=training if isinstance(training, Failure) else None,
@@ -124,7 +136,7 @@ KERNEL_SHARES: frozenset[Backend] = frozenset({"transformer-engine"})
 
 def refusal_of(case: Case, variant: Variant, backend: Backend) -> Failure | None:
     """Why this variant can't take this case on this backend whatever the hardware, or None."""
-    if isinstance(case, TrainingCase) or not case.quantized:
+    if isinstance(case, TrainingCase):
         return None
     recipe = case.recipe_of(variant)
     if case.mode == "prequantized" and recipe == "fp8_delayed" and backend not in KERNEL_SHARES:
@@ -133,15 +145,9 @@ def refusal_of(case: Case, variant: Variant, backend: Backend) -> Failure | None
     return Failure(reason="misaligned", message=f"{case.name} {case.pass_}: {wrong}") if wrong else None
 
 
-MIXERS = frozenset({"qkv", "attn_out", "q_proj", "q_down", "q_up", "kv_down", "kv_up", "mamba_in", "mamba_out"})
-"""GEMMs of the projections of attention and of Mamba-2: with scope `mlp` they stay in BF16."""
-
-
 def module_of(case: GemmCase) -> str:
     """The module of a layer, as profiled kernels are told by it."""
-    if not case.quantized:
-        return "router" if "router" in case.name else "head"
-    return "attention" if case.name in MIXERS else "mlp"
+    return part_of(case.name, case.quantized) or "router"
 
 
 NO_SCAN = (

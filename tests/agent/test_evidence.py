@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.cases import Variant
+from precision_agent.cases import Variant, variants_of
 from precision_agent.precision import evidence
 from precision_agent.precision.kernel_grammars import KernelClass
 from precision_agent.precision.kernels import classify
@@ -37,7 +37,7 @@ MIXTURE: dict[str, Any] = {
     "hiddenSize": 32, "intermediateSize": 64, "numAttentionHeads": 2, "gatedMLP": True, "headDim": 24,
     "moe": {"numExperts": 4, "topK": 2, "expertIntermediateSize": 16},
 }  # fmt: skip
-UNSEEN = Inspection()
+UNSEEN, FP8_CURRENT = Inspection(), Variant("fp8_current", "fp8_current")
 PROBED = Probe("ok", verification=Verification(verdict="unknown", message="probe"))
 
 
@@ -46,7 +46,8 @@ def profile(*kernels: ProfiledKernel) -> Profile:
 
 
 def verified(*kernels: ProfiledKernel, inside: Inspection = UNSEEN, **more: Any) -> Verification:
-    return evidence.verification_of("fp8_current", request(**more), PROBED, profile(*kernels), inside)
+    variant = variants_of(request(recipes=["fp8_current"], **more))[1]
+    return evidence.verification_of(variant, more.get("attention_core"), PROBED, profile(*kernels), inside)
 
 
 def tax(
@@ -202,11 +203,11 @@ def test_neither_head_nor_unfused_attention_is_part_of_the_claim_and_untold_modu
     assert (verified(*seen).verdict, verified(*seen, recipe_scope="mlp").verdict) == ("partial", "verified")
     mixed = (ProfiledKernel(FP8, 1.0), ProfiledKernel(BF16, 3.0))
     blind = replace(profile(*mixed), unplaced="RuntimeError: a view is modified")
-    verification = evidence.verification_of("fp8_current", request(), PROBED, blind, Inspection())
+    verification = evidence.verification_of(FP8_CURRENT, None, PROBED, blind, Inspection())
     assert (verification.verdict, "a view is modified" in verification.message) == ("unknown", True)
     assert verified(*mixed).verdict == "partial"
     pure = replace(profile(mixed[0]), unplaced="RuntimeError: a view is modified")
-    assert evidence.verification_of("fp8_current", request(), PROBED, pure, Inspection()).verdict == "verified"
+    assert evidence.verification_of(FP8_CURRENT, None, PROBED, pure, Inspection()).verdict == "verified"
 
 
 def test_unfused_attention_and_the_longest_kernels_are_told() -> None:
@@ -218,7 +219,7 @@ def test_unfused_attention_and_the_longest_kernels_are_told() -> None:
     for fused in ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16", "void flash_fwd_kernel<int>(float*)"):
         assert not evidence.unfused_attention(profile(linear, ProfiledKernel(fused, 3.0, "forward", "core_attention")))
     kernels = [ProfiledKernel(f"kernel_{n}", float(n)) for n in range(40)] + [ProfiledKernel("kernel_0", 99.0)]
-    longest = evidence.verification_of("bf16", request(), PROBED, profile(*kernels), Inspection()).kernels
+    longest = evidence.verification_of(Variant("bf16", "bf16"), None, PROBED, profile(*kernels), Inspection()).kernels
     assert len(longest) == evidence.KERNELS_TOLD
     assert [kernel.name for kernel in longest[:2]] == ["kernel_0", "kernel_39"]
 
@@ -236,7 +237,7 @@ def test_a_fallback_tells_its_kernels_unknown_the_longest_first_errors_lower_a_v
     assert (verdict.flags, verdict.saved, verdict.attention) == ({"with_rht": True}, saved, "FlashAttention (2.7)")
     assert "m1 (" not in verdict.message
     assert verdict.message.endswith("; m2 (Linear) keeps 2.00 bytes an element for backward, not 1.00")
-    assert evidence.verification_of("bf16", request(), PROBED, None, Inspection()).message == "probe"
+    assert evidence.verification_of(Variant("bf16", "bf16"), None, PROBED, None, Inspection()).message == "probe"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_a_fallback_tells_its_kernels_unknown_the_longest_first_errors_lower_a_v
 )
 def test_a_probe_alone_verifies_nothing(probe: Verdict, verdict: str) -> None:
     probed = Probe("ok", verification=Verification(verdict=probe, message="probe"))
-    verification = evidence.verification_of("fp8_current", request(), probed, None, Inspection())
+    verification = evidence.verification_of(FP8_CURRENT, None, probed, None, Inspection())
     assert verification.verdict == verdict
     assert verification.message == ("no measured step was profiled" if verdict == "unknown" else "probe")
 

@@ -19,8 +19,9 @@ from precision_agent.run import local
 from precision_agent.run.cli_run import run
 from precision_agent.run.trial import MOST_LAYER_FLOPS, fitted, on_cpu
 from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST, Exit
-from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, request_json
+from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, request_json, timing_title
 from precision_api.exchange.result import Failure, Gpu
+from precision_api.facts.mixtures import Parts
 from precision_api.kinds.profile import Benchmarks
 from precision_api.models.huggingface import model_from_mapping
 from precision_api.models.model import ModelSpec
@@ -112,7 +113,8 @@ def test_the_request_travels_as_any_other_with_timing_and_deadline_of_its_plan()
 
 SAME_WORDS = {
     "gemm.enabled": "gemm", "gemm.modes": "mode", "training.enabled": "training", "loss.enabled": "loss",
-    "training.weightGradients": "weight_gradients",
+    "training.weightGradients": "weight_gradients", "training.attentionCore": "attention_core",
+    "training.primaryWeights": "primary_weights",
     "training.mayHalveMicroBatch": "may_halve_micro_batch", "loss.steps": "loss_steps", "loss.seeds": "loss_seeds",
     "preset": "timing", "baseline": "baseline", "scope": "scope", "lastLayersBF16": "last_layers_bf16",
 }  # fmt: skip
@@ -139,8 +141,12 @@ def test_whatever_a_profile_says_of_workload_and_benchmarks_a_local_run_has_an_o
 def test_every_option_reaches_the_request() -> None:
     found = made(
         preset="llama3-8b", name="mine", baseline="fp8_current", scope="mlp", last_layers_bf16=4, modes=("autocast",),
-        may_halve_micro_batch=True, loss_steps=20, loss_seeds=2, recipes=("bf16",),
+        may_halve_micro_batch=True, loss_steps=20, loss_seeds=2, recipes=("bf16",), attention_core="fp8_delayed",
+        primary_weights="recipe", mixtures=("ours:mlp=nvfp4,attention=bf16",),
     )  # fmt: skip
+    assert (found.attention_core, found.primary_weights) == ("fp8_delayed", "recipe")
+    assert [mixture.parts for mixture in found.mixtures] == [Parts("nvfp4", "bf16", "nvfp4", "nvfp4", "nvfp4")]
+    assert timing_title(found) == "1/quick/mlp-bf16/fp8_delayed-attention/primary-weights"
     assert (found.workload.name, found.baseline, found.recipe_scope, found.last_layers_bf16) == (
         "mine", "fp8_current", "mlp", 4,
     )  # fmt: skip
@@ -187,7 +193,7 @@ def test_how_weight_gradients_add_up_travels_only_where_it_was_said(asked: str |
         ({"hf_config": Path("/nowhere/config.json")}, "--hf-config: reading /nowhere/config.json"),
         ({"preset": "llama3-8b", "timing": "slow"}, "--timing slow: known are quick and standard"),
         ({"preset": "llama3-8b", "recipes": ("fp6",)}, "recipes.0"),
-        ({"preset": "llama3-8b", "baseline": "nvfp4"}, "baseline"),
+        ({"preset": "llama3-8b", "baseline": "fp6"}, "baseline"),
         ({"preset": "llama3-8b", "scope": "some"}, "recipe_scope"),
         ({"preset": "llama3-8b", "last_layers_bf16": 32}, "--last-layers-bf16 32: the model has 32 layers"),
         ({"preset": "llama3-8b", "last_layers_bf16": -1}, "last_layers_bf16"),

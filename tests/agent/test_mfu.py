@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from precision_agent.backends.replay_tables import ReplayOptions
-from precision_agent.cases import Variant, cases_of
+from precision_agent.cases import cases_of
 from precision_agent.results.explain import explain
 from precision_agent.results.recommend import recommend
 from precision_agent.results.train import RecipePower, training_of
@@ -45,7 +45,8 @@ def test_parts_are_counted_in_the_format_that_they_ran_in(
     recipe: str, baseline: str, scope: str, kept: int, low: dict[str, float]
 ) -> None:
     asked = request(recipes=(recipe,), baseline=baseline, recipe_scope=scope)
-    cases, variant = cases_of(asked, resolve(asked.workload)), Variant(recipe, recipe)
+    cases = cases_of(asked, resolve(asked.workload))
+    variant = next(variant for variant in cases.variants if variant.recipe == recipe)
     names = {case.name: case.recipe_of(variant) for case in cases.gemms}
     flops = flops_by_format(MODEL, 8192, names, recipe, kept)
     assert flops == pytest.approx({**low, "bf16": TOTAL - sum(low.values())}), "attention, head and kept layers in BF16"

@@ -10,9 +10,10 @@ import pytest
 
 from precision_agent.backends.replay import regions_of
 from precision_agent.backends.replay_tables import GEMM_SECONDS_LIKE, Published, published_for
-from precision_agent.cases import GemmCase, cases_of
+from precision_agent.cases import BF16, GemmCase, Variant, cases_of
 from precision_agent.method.full_depth import depth_of, full_depth
 from precision_api.exchange.request import Mode, Timing
+from precision_api.facts.mixtures import Parts
 from precision_api.facts.products import PRODUCT_CLASSES, part
 from precision_api.facts.recipes import Recipe, layers_in_bf16, recipes_for
 from precision_api.models.presets import PRESETS
@@ -106,8 +107,8 @@ def step(label: str, workload: Workload, recipe: Recipe, kept: int = 0, scope: A
     asked, whole = request(product=label, workload=workload, recipe_scope=scope), resolve(workload)
     depth = depth_of(whole, min(4, whole.model.num_hidden_layers))
     seconds = []
-    for ran in (recipe, "bf16"):
-        regions = regions_of(published(label), asked, ran)
+    for variant in (Variant(recipe, recipe, Parts.of(recipe, "bf16" if scope == "mlp" else None)), BF16):
+        regions = regions_of(published(label), asked, variant)
         stepped = full_depth({name: (value,) for name, value in regions.items()}, depth)
         seconds.append(stepped.values[0])
     return seconds[0] + (seconds[1] - seconds[0]) * kept / depth.layers

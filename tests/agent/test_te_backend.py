@@ -28,6 +28,7 @@ from precision_agent.precision.evidence import ONCE, quantization_tax, verificat
 from precision_agent.precision.kernels import classify
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure
+from precision_api.facts.mixtures import Parts
 from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.models.workload import resolve
 from tests.support.te_device import BATCHED, GEMM, NORM, QUANTISE
@@ -208,7 +209,12 @@ def test_without_a_step_verdict_and_tax_are_those_of_all_gemms_of_the_full_model
     asked = request(training=False, workload={"model": MODEL | {"numHiddenLayers": 32}})
     backend = Bench(asked=asked, l2_bytes=24_000).backend
     fp8, bf16 = (backend.profile(Variant(recipe, recipe), "gemms", 0.0) for recipe in ("fp8_current", "bf16"))
-    assert verification_of("fp8_current", asked, protocol.Probe("ok"), fp8, protocol.Inspection()).share == 1.0
+    assert (
+        verification_of(
+            Variant("fp8_current", "fp8_current"), None, protocol.Probe("ok"), fp8, protocol.Inspection()
+        ).share
+        == 1.0
+    )
     tax, gemm, cast = quantization_tax("fp8_current", (fp8, ONCE), (bf16, ONCE)), GEMM["fp8_current"][1], QUANTISE[1]
     assert tax.least == pytest.approx(1 / (1 + (32 * 4 * 3 * gemm + 3 * GEMM[None][1]) / (32 * 4 * 2 * cast)))
 
@@ -235,7 +241,7 @@ def test_data_are_drawn_from_other_numbers_than_weights() -> None:
     drawn = {
         "GEMM": unit.inputs[0],
         "training": Shared(bench.api, bench.engine, problem, Trial(1)).x,
-        "loss": LossModel(bench.api, bench.engine, problem, "bf16", problem.seed).embedding / INIT_STD,
+        "loss": LossModel(bench.api, bench.engine, problem, Parts.of("bf16"), problem.seed).embedding / INIT_STD,
     }
     torch.manual_seed(problem.seed)
     weights = torch.randn(64 * 64)
@@ -249,7 +255,7 @@ def test_a_loss_step_has_at_least_2048_tokens(sequence: int, rows: int) -> None:
     bench = Bench(asked=request(workload={"sequenceLength": sequence}))
     problem = problem_of(bench.request, bench.api)
     assert isinstance(problem, Problem)
-    model = LossModel(bench.api, bench.engine, problem, "bf16", 0)
+    model = LossModel(bench.api, bench.engine, problem, Parts.of("bf16"), 0)
     assert (model.sequence, model.rows) == (sequence, rows)
 
 
@@ -426,7 +432,7 @@ def test_all_variants_train_the_same_weights_with_modules_and_recipes_of_their_o
     models = list(bench.backend._models.values())
     first, second = models[1].stack, models[2].stack
     assert first.layers[0] is not second.layers[0]
-    assert first.recipe is not second.recipe
+    assert first.recipes["fp8_delayed"] is not second.recipes["fp8_current"]
     pairs = zip(first.layers[0].parameters(), second.layers[0].parameters(), strict=True)
     assert all(mine is theirs for mine, theirs in pairs)
 

@@ -10,6 +10,7 @@ from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.te.tiers.training_tier import Shared, VariantModel
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import WeightGradients
+from precision_api.facts.mixtures import Parts
 from precision_api.facts.recipes import Recipe
 from precision_api.models.model import ModelSpec
 from precision_api.models.shapes import WHOLE
@@ -33,9 +34,9 @@ def stepped(
     """A model after three optimizer steps, and how far each of its FP32 master weights has moved."""
     torch.manual_seed(0)
     world = World(tag, FakeGpu(), frozen=True)
-    problem = Problem(MODEL, 2, 16, WHOLE, accumulation, "all", "bf16", 0, how)
+    problem = Problem(MODEL, 2, 16, WHOLE, accumulation, 0, how)
     shared = Shared(fake_api(tag, world), FakeEngine(world.gpu, world=world), problem, Trial(2))
-    model = VariantModel(shared, recipe)
+    model = VariantModel(shared, Parts.of(recipe))
     _forget_the_warm_up(shared)
     before = [master.clone() for master in shared.optimizer.masters]
     for _ in range(STEPS):

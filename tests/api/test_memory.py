@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_api.facts.mixtures import Parts
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES
 from precision_api.models.memory import BF16_GRADIENT_BYTES, ModelPart, too_large, training_memory
 from precision_api.models.model import ModelSpec
@@ -103,9 +104,11 @@ def test_layers_in_bf16_take_its_bytes_and_experts_are_spread() -> None:
     kept = training_memory(workload(), "mxfp8", layers_bf16=8)
     assert kept.quantized_weights == pytest.approx(mxfp8.quantized_weights * 24 / 32)
     assert kept.activations == pytest.approx((24 * mxfp8.activations + 8 * bf16.activations) / 32)
-    mlp = training_memory(workload(), "mxfp8", scope="mlp")
+    mlp = training_memory(workload(), Parts.of("mxfp8", "bf16"))
     assert mlp.quantized_weights == pytest.approx(2.0625 * 32 * 4096 * 3 * 14336)
     assert mlp.activations < bf16.activations
+    held, mixed = (training_memory(workload(), Parts.of("mxfp8", "bf16"), primary_weights=on) for on in (True, False))
+    assert (held.quantized_weights, held.total - mixed.total) == (0, -2 * 32 * 4096 * 3 * 14336), "in place of BF16's"
     whole, spread = workload("qwen3-30b-a3b"), workload("qwen3-30b-a3b", expert_parallel=8)
     assert training_memory(spread, "mxfp8").weights < training_memory(whole, "mxfp8").weights / 5
     assert training_memory(spread, "mxfp8").activations == training_memory(whole, "mxfp8").activations

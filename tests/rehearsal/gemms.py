@@ -19,6 +19,7 @@ from typing import Any
 
 from precision_agent.method.expert_rows import expert_rows
 from precision_agent.precision.evidence import CORE, ROUTER
+from precision_api.facts.mixtures import Parts
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe, support
 from precision_api.models.model import LatentAttention, ModelSpec, MoE
 from precision_api.models.shapes import WHOLE, Gemm, Split, model_gemms, passes
@@ -114,14 +115,14 @@ def step(api: Any, engine: Any, model: ModelSpec, split: Split, recipe: Recipe) 
     from precision_agent.backends.te.tiers.training_tier import Shared, VariantModel
     from precision_agent.backends.trace import launches
 
-    problem = Problem(model, 1, TOKENS, split, 2, "all", "bf16", 0, "fused")
+    problem = Problem(model, 1, TOKENS, split, 2, 0, "fused")
     trial = replace(trials_of(model)[0], layers=2)
     with engine.stream():
-        made = VariantModel(Shared(api, engine, problem, trial), recipe)
+        made = VariantModel(Shared(api, engine, problem, trial), Parts.of(recipe))
         failed = made.prepare()
         if failed:
             raise RuntimeError(failed.message)
-        with told_modules(told_parts(made.stack.layers), engine.annotate):
+        with told_modules(told_parts(made.stack.layers, made.parts), engine.annotate):
             trace = engine.profile(made.eager_step)
     return ran(launches(trace)), made
 

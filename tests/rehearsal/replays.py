@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from precision_agent.backends.te.steps.modules import LinearShape
-from precision_agent.precision.evidence import UNQUANTIZED_MODULES
+from precision_agent.precision.evidence import CORE, ROUTER
 from precision_agent.precision.kernels import classify, emulation_seen, share_by_class
 from precision_agent.precision.verification import verdict
 from precision_agent.protocol import KernelSeconds, Profile
 from precision_api.exchange.result import Failure
+from precision_api.facts.mixtures import Parts
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe, support
 from precision_api.models.shapes import PASSES, WHOLE, Pass
 from tests.rehearsal.gemms import DENSE, TOKENS, Product, product, ran
@@ -55,7 +56,7 @@ def wrong(recipe: Recipe, execution: str, layers: Sequence[Layer], step: Profile
     problems += ["eager kernels of a training step, or no gaps"] * (not step.gaps)
     problems += sorted(MODULES - {kernel.module for kernel in step.kernels})
     problems += [f"no {name} kernels" for name in sorted({"forward", "backward"} - {k.pass_ for k in step.kernels})]
-    claimed = [(kernel.name, kernel.seconds) for kernel in step.kernels if kernel.module not in UNQUANTIZED_MODULES]
+    claimed = [(kernel.name, kernel.seconds) for kernel in step.kernels if kernel.module not in ("head", CORE, ROUTER)]
     strange = [name for name, _ in claimed if classify(name).kernel_class == "unknown"]
     judged = verdict(recipe, share_by_class(claimed), emulation_seen(name for name, _ in claimed), unknown=strange)
     return "; ".join(problems + [judged.message] * (judged.verdict not in ("verified", "emulated")))
@@ -78,8 +79,8 @@ def seen(recipe: Recipe) -> tuple[str, tuple[Layer, ...], Profile | Failure]:
     engine.profile = lambda *work: traces.append(profile(*work)) or traces[-1]  # type: ignore[method-assign]
     with engine.stream():
         units = [Unit(api, engine, shape, recipe, 2, 0) for shape in LAYERS]
-        problem = Problem(DENSE, 1, TOKENS, WHOLE, 2, "all", "bf16", 0, "fused")
-        model = VariantModel(Shared(api, engine, problem, replace(trials_of(DENSE)[0], layers=2)), recipe)
+        problem = Problem(DENSE, 1, TOKENS, WHOLE, 2, 0, "fused")
+        model = VariantModel(Shared(api, engine, problem, replace(trials_of(DENSE)[0], layers=2)), Parts.of(recipe))
         for failed in (*(unit.prepare() for unit in units), model.prepare()):
             if failed:
                 raise RuntimeError(failed.message)

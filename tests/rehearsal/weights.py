@@ -21,6 +21,7 @@ from precision_agent.backends.te.session.engine import CudaEngine
 from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.te.tiers.training_tier import Shared, VariantModel
 from precision_api.exchange.result import WeightGradients
+from precision_api.facts.mixtures import Parts
 from precision_api.facts.recipes import Recipe
 from precision_api.models.model import ModelSpec
 from precision_api.models.shapes import WHOLE
@@ -52,10 +53,10 @@ def set_zero(tensors: Iterator[torch.Tensor] | list[torch.Tensor]) -> None:
 
 def counts(api: Any, engine: Any, recipe: Recipe, accumulation: int, how: WeightGradients) -> list[Counts]:
     """What each optimizer step read, in this order: the matrices of the layers, the head."""
-    problem = Problem(MODEL, 1, 256, WHOLE, accumulation, "all", "bf16", 0, how)
+    problem = Problem(MODEL, 1, 256, WHOLE, accumulation, 0, how)
     with engine.stream():
         shared = Shared(api, engine, problem, Trial(2))
-        model = VariantModel(shared, recipe)
+        model = VariantModel(shared, Parts.of(recipe))
         matrices = [weight for weight in shared.weights if weight.ndim == 2]
         added = [0.0] * len(matrices)
         for at, weight in enumerate(matrices):

@@ -16,7 +16,7 @@ from random import Random
 from precision_agent import __version__, protocol
 from precision_agent.backends import replay_tables as tables
 from precision_agent.backends.replay_tables import FAULTS, Published, ReplayOptions, families, published_for
-from precision_agent.cases import UNQUANTIZED, Case, GemmCase, Variant, cases_of
+from precision_agent.cases import BF16, UNQUANTIZED, Case, GemmCase, Variant, cases_of
 from precision_agent.method.full_depth import depth_of
 from precision_agent.method.loss import source
 from precision_agent.method.model_memory import short_memory
@@ -106,16 +106,17 @@ class Replay:
 
     def probe(self, variant: Variant) -> protocol.Probe:
         """What the table of recipes says of this hardware: no kernel runs."""
-        how = support(variant.recipe, self.part.compute)
-        if how is None:
-            return protocol.Probe("unsupported", f"{self.part.product} has no {variant.recipe}")
+        hows = {recipe: support(recipe, self.part.compute) for recipe in variant.parts.recipes}
+        if None in hows.values():
+            absent = ", ".join(recipe for recipe, how in hows.items() if how is None)
+            return protocol.Probe("unsupported", f"{self.part.product} has no {absent}")
         if self._hits(variant, "probe_failed"):
             return protocol.Probe("probe_failed", f"replayed fault: {FAULTS['probe_failed']}")
         if self._hits(variant, "silent_fallback"):
             verdict = Verification(verdict="fallback", share=0.0, message=f"replayed: {FAULTS['silent_fallback']}")
             return protocol.Probe("ok", verification=verdict)
         message = "replayed: no kernel ran"
-        if how == "emulated":
+        if "emulated" in hows.values():
             reason = f"{self.part.product} runs {variant.recipe} through the kernels of mxfp8"
             would = Verification(verdict="assumed", message=f"{message}; it would be emulated")
             return protocol.Probe("emulated", reason, would)
@@ -132,19 +133,22 @@ class Replay:
     def measure(self, case: Case, variant: Variant, seconds: float) -> protocol.Sample | Failure:
         """The table's seconds for this GPU, with drift and noise."""
         start, end = self._advance(seconds)
-        recipe = self._recipe(case.recipe_of(variant) if isinstance(case, GemmCase) else variant.recipe, variant)
+        ran = self._ran(variant)
         if self._hits(variant, "gemm_failed") and isinstance(case, GemmCase) and case.pass_ == "fprop":
             return Failure(reason="cuda_error", message=f"replayed: {FAULTS['gemm_failed']}")
         factor = self._slowness * (1 + self._drift) * math.exp(tables.SAMPLE_NOISE * self._noise.gauss())
         if isinstance(case, GemmCase):
-            ideal = self._published.seconds(case, recipe)
+            ideal = self._published.seconds(case, case.recipe_of(ran))
             if ideal is None:
                 return Failure(reason="not_published", message=f"no figure of {variant.recipe} to replay")
             return protocol.Sample(ideal * factor, max(1, int(seconds / ideal)), start, end)
+        if ran != BF16 and (self._request.attention_core or self._request.primary_weights):
+            message = "no step with attention in FP8 or low-precision primary weights to replay"
+            return Failure(reason="not_published", message=message)
         self._log(start, end, variant)
-        if recipe not in self._split:
-            self._split[recipe] = regions_of(self._published, self._request, recipe)
-        regions = {name: value * factor for name, value in self._split[recipe].items()}
+        if ran.recipe not in self._split:
+            self._split[ran.recipe] = regions_of(self._published, self._request, ran)
+        regions = {name: value * factor for name, value in self._split[ran.recipe].items()}
         step = sum(value for name, value in regions.items() if name != "optimizer")
         measured = min(tables.MEASURED_LAYERS, case.layers)
         return protocol.Sample(step, max(1, int(seconds / step)), start, end, regions, measured)
@@ -159,7 +163,7 @@ class Replay:
         calls: int = 1,
     ) -> protocol.Sample | Failure:
         """A share of the power limit, whatever the part, without pauses; a slow GPU draws as much as a quick one."""
-        recipe = self._recipe(variant.recipe, variant)
+        recipe = self._ran(variant).recipe
         assert recipe in self._split, "power windows come after a timed step"
         start, end = self._advance(seconds)
         self._log(start, end, variant)
@@ -209,7 +213,7 @@ class Replay:
             return Memory()
         layers = min(tables.MEASURED_LAYERS, workload.model.num_hidden_layers)
         part = ModelPart(layers, head=bool(workload.model.vocab_size), embedding=False)
-        short = short_memory(workload, variant.recipe, part, FP32_GRADIENT_BYTES)
+        short = short_memory(workload, variant.parts, part, FP32_GRADIENT_BYTES)
         return Memory(
             allocated_peak_bytes=short.peak,
             reserved_peak_bytes=int(short.peak * 1.05),
@@ -223,8 +227,8 @@ class Replay:
         ideal = self._published.seconds(case, recipe)
         return ideal if ideal is not None else Failure(reason="not_published")
 
-    def _recipe(self, recipe: Recipe, variant: Variant) -> Recipe:
-        return UNQUANTIZED if self._hits(variant, "silent_fallback") else recipe
+    def _ran(self, variant: Variant) -> Variant:
+        return BF16 if self._hits(variant, "silent_fallback") else variant
 
     def _hits(self, variant: Variant, fault: str) -> bool:
         return self.options.fault == fault and variant.recipe == self._faulty
@@ -243,14 +247,14 @@ class Replay:
         return start, self.now
 
 
-def regions_of(published: Published, request: MeasurementRequest, recipe: Recipe) -> dict[protocol.RegionName, float]:
+def regions_of(published: Published, request: MeasurementRequest, variant: Variant) -> dict[protocol.RegionName, float]:
     """Seconds of the regions of a short step: its GEMMs as they are replayed, and a rest that is every recipe's.
 
     So two recipes' steps never differ by more than their GEMMs do.
     """
     workload = resolve(request.workload)
     cases = cases_of(request.model_copy(update={"gemm_modes": ("autocast",)}), workload)
-    model, asked, variant = workload.model, workload.workload, Variant(recipe, recipe)
+    model, asked = workload.model, workload.workload
     assert model is not None
     assert cases.training is not None, "bare shapes have no step"
     depth = depth_of(workload, min(tables.MEASURED_LAYERS, model.num_hidden_layers))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 
@@ -21,6 +21,7 @@ from precision_agent.backends.te.session.graphs import unavailable
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import LinearShape
 from precision_agent.backends.te.tiers import probe as probing
+from precision_agent.backends.te.tiers.core_probe import core_probe, core_question
 from precision_agent.backends.te.tiers.gemm_tier import Unit, sample_of, shape_of
 from precision_agent.backends.te.tiers.loss_runs import loss_run
 from precision_agent.backends.te.tiers.own_gemm import own_seconds
@@ -29,20 +30,23 @@ from precision_agent.backends.te.tiers.probe import Asks, Prober
 from precision_agent.backends.te.tiers.profiles import profile_of_model, profile_of_units
 from precision_agent.backends.te.tiers.training_runs import training_sample, window
 from precision_agent.backends.te.tiers.training_tier import Shared, VariantModel
-from precision_agent.cases import Case, GemmCase, TrainingCase, Variant, cases_of, refusal_of, variants_of
+from precision_agent.cases import UNQUANTIZED, Case, GemmCase, TrainingCase, Variant, cases_of, refusal_of, variants_of
 from precision_agent.method.expert_rows import expert_notes
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses
 from precision_agent.protocol import Part
 from precision_api.exchange.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, INVALID_REQUEST
 from precision_api.exchange.request import MeasurementRequest
+from precision_api.exchange.result import Availability, Failure, Memory
 from precision_api.exchange.result import Backend as BackendName
-from precision_api.exchange.result import Failure, Memory
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.mixtures import Parts
+from precision_api.facts.recipes import PlainRecipe, Recipe
 from precision_api.models.workload import resolve
 
 SHARED = "unquantised"
 """Whose unit the head's is: no recipe touches it, so that all variants may time the same module."""
+WORSE: tuple[Availability, ...] = ("ok", "emulated", "probe_failed", "unsupported")
+"""Of the recipes of a mixture's parts, the last of these is the mixture's."""
 ModuleKey = tuple[str, LinearShape, Recipe]
 T = TypeVar("T")
 
@@ -89,9 +93,9 @@ class TransformerEngine:
         return device_of(self._api, properties.name, uuid, self._engine.memory_bytes, nvml.read())
 
     @contextmanager
-    def _at_work(self, recipe: Recipe) -> Iterator[None]:
-        """The device's stream, and the variables of this recipe alone."""
-        with self._engine.stream(), recipes.variables(recipe):
+    def _at_work(self, parts: Parts) -> Iterator[None]:
+        """The device's stream, and the variables of these recipes alone."""
+        with self._engine.stream(), recipes.variables(*parts.recipes):
             yield
 
     def provenance(self) -> protocol.ResultProvenance:
@@ -99,13 +103,19 @@ class TransformerEngine:
         return protocol.ResultProvenance("measured")
 
     def probe(self, variant: Variant) -> protocol.Probe:
-        """One forward and backward pass in a process beside this one."""
-        return probing.probe_of(variant.recipe, self._prober.ask(variant.recipe))
+        """One forward and backward pass of each part's recipe in a process beside this one, and of attention's core."""
+        quantized = [recipe for recipe in variant.parts.recipes if recipe != UNQUANTIZED]
+        probes = [probing.probe_of(recipe, self._prober.ask(recipe)) for recipe in quantized or (UNQUANTIZED,)]
+        if isinstance(self._problem, Problem) and quantized and (question := core_question(self._problem)):
+            ended = self._prober.ask(question)
+            probes.append(core_probe(question, ended.code, ended.stdout, ended.stderr))
+        worst = max(probes, key=lambda probe: WORSE.index(probe.availability))
+        return replace(probes[0], availability=worst.availability, reason=worst.reason)
 
     def prepare(self, case: Case, variant: Variant) -> Failure | None:
         """The unit or model that the case needs, checked, captured and warm; it stays for the variant's later cases."""
         self._prober.end()  # all recipes were tried: its memory is needed, and no other process may be seen at work
-        with self._at_work(variant.recipe):
+        with self._at_work(variant.parts):
             if variant.label in self._given_up:
                 self._revived(variant)
             built = self._model(variant) if isinstance(case, TrainingCase) else self._unit(case, variant)
@@ -114,7 +124,7 @@ class TransformerEngine:
     def settle(self, variant: Variant, seconds: float, load: protocol.Load | None = None) -> protocol.Sample | Failure:
         """The variant's training step, else its GEMMs in turn."""
         self._taken.clear()
-        with self._at_work(variant.recipe):
+        with self._at_work(variant.parts):
             model = self._made(variant) if load != "gemms" else None
             if model:
                 return model if isinstance(model, Failure) else training_sample(model, seconds)
@@ -130,7 +140,7 @@ class TransformerEngine:
 
     def measure(self, case: Case, variant: Variant, seconds: float) -> protocol.Sample | Failure:
         """One loop gives the samples of all cases of a layer: the others are handed out when they are asked for."""
-        with self._at_work(variant.recipe):
+        with self._at_work(variant.parts):
             if isinstance(case, TrainingCase):
                 model = self._model(variant)
                 return model if isinstance(model, Failure) else training_sample(model, seconds)
@@ -150,7 +160,7 @@ class TransformerEngine:
         self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> protocol.Sample | Failure:
         """Calls of one part until `seconds` are over; what runs before a pause is awaited."""
-        with self._at_work(variant.recipe):
+        with self._at_work(variant.parts):
             model = self._model(variant)
             if isinstance(model, Failure):
                 return model
@@ -162,7 +172,7 @@ class TransformerEngine:
 
     def second_depth(self, variant: Variant, seconds: float) -> protocol.Sample | Failure:
         """A model of another depth with the same parts, in place of all that was timed: a deeper one needs the room."""
-        with self._at_work(variant.recipe):
+        with self._at_work(variant.parts):
             first = None if self._trial else self._model(variant)
             if isinstance(first, Failure):
                 return first
@@ -177,7 +187,7 @@ class TransformerEngine:
             self._drop_all()
             self._lent |= lent  # profiled afterwards, as deep as they were timed
             self._given_up -= lent
-            made = self._with_room(lambda: VariantModel(Shared(*shared), variant.recipe))
+            made = self._with_room(lambda: VariantModel(Shared(*shared), variant.parts))
             return made if isinstance(made, Failure) else made.prepare() or training_sample(made, seconds)
 
     def own_gemm_calls(
@@ -187,7 +197,7 @@ class TransformerEngine:
         call = general_gemm(self._api)
         if call is None:
             return Failure(reason="not_available", message=f"Transformer Engine {self._api.version}: no general_gemm")
-        with self._at_work(variant.recipe):
+        with self._at_work(variant.parts):
             units = {unit: cases for unit, cases in self._built(variant).items() if unit.shape.groups == 1}
             if not units:
                 return Failure(reason="not_available", message="all GEMMs are of experts")
@@ -207,7 +217,7 @@ class TransformerEngine:
         self, variant: Variant, load: protocol.Load, lead_seconds: float, trace: Path | None = None
     ) -> protocol.Profile | Failure:
         """Kernels of training steps, of replays of the timed graphs where it can, or of the GEMMs of the full model."""
-        with self._at_work(variant.recipe):
+        with self._at_work(variant.parts):
             if load == "gemms":
                 return self._gemm_profile(variant, lead_seconds, trace)
             model = self._made(variant)
@@ -256,16 +266,16 @@ class TransformerEngine:
 
     def inspect(self, variant: Variant) -> protocol.Inspection:
         """Flags of the variant's own quantizers, the worst errors of its layers, bytes kept for backward."""
-        with self._at_work(variant.recipe):
+        with self._at_work(variant.parts):
             made = self._made(variant)
             model = made if isinstance(made, VariantModel) else None
-            units = [unit for unit in self._units_of(variant.label) if unit.recipe == variant.recipe]
+            units = [unit for unit in self._units_of(variant.label) if unit.recipe == variant.parts.mlp]
             flags = model.flags if model else recipes.flags_of(units[0].modules[0]) if units else {}
             worst = max(units, key=lambda unit: unit.errors.y or 0.0, default=None)
             seen = self._with_room(model.saved) if model else None
         saved, attention = ((), None) if seen is None or isinstance(seen, Failure) else seen
         left_out = model.shared.plans[0].left_out if model else ()
-        notes = expert_notes(resolve(self._request.workload), variant.recipe) if model else ()
+        notes = expert_notes(resolve(self._request.workload), variant.parts.mlp) if model else ()
         errors = worst.errors if worst else None
         return protocol.Inspection(flags, errors, saved, attention, left_out, tuple(notes))
 
@@ -275,8 +285,8 @@ class TransformerEngine:
             return self._problem or Failure(reason="no_model", message="a workload of bare shapes has no training step")
         problem = self._problem
         self._drop_all()
-        with self._at_work(variant.recipe):
-            return self._with_room(lambda: loss_run(self._api, self._engine, problem, variant.recipe, plan))
+        with self._at_work(variant.parts):
+            return self._with_room(lambda: loss_run(self._api, self._engine, problem, variant.parts, plan))
 
     def memory(self, variant: Variant) -> Memory:
         """Peaks of the variant's model as it warmed up: its own and the shared part; reserved, used: the process'."""
@@ -285,7 +295,7 @@ class TransformerEngine:
     def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
         """Mean seconds of a forward call by NVIDIA's method."""
         self._prober.end()
-        with self._at_work(recipe):
+        with self._at_work(Parts.of(cast(PlainRecipe, recipe))):
             return self._with_room(lambda: plain(self._api, self._engine, case, recipe, warmups, calls))
 
     def _made(self, variant: Variant) -> VariantModel | Failure | None:
@@ -357,7 +367,7 @@ class TransformerEngine:
             return problem
         trials = sizes.trials_of(problem.model)
         if self._trial is None:
-            held = [variant.recipe for variant in variants_of(self._request)]
+            held = [variant.parts.mlp for variant in variants_of(self._request)]
             memory, beside = self._engine.memory_bytes, self._gemm_bytes(len(held))
             self._trial = sizes.first_trial(problem.model, problem.tokens, problem.split, held, memory, trials, beside)
         for trial in trials[trials.index(self._trial) :]:
@@ -388,16 +398,16 @@ class TransformerEngine:
             if self._shared is None:
                 self._shared = Shared(self._api, self._engine, problem, trial)
                 self._shared_bytes = 0
-            model = VariantModel(self._shared, variant.recipe)
+            model = VariantModel(self._shared, variant.parts)
             self._shared_bytes = self._shared_bytes or max(0, model.bytes_before - before)
             failed = model.prepare()
         except Exception as error:
             return unavailable(variant.label, error)
-        peaks = self._engine.peaks()
+        peaks, state = self._engine.peaks(), self._shared_bytes + model.weight_bytes
         self._memory[variant.label] = Memory(
-            allocated_peak_bytes=model.own_bytes + self._shared_bytes,
+            allocated_peak_bytes=model.own_bytes + state,
             reserved_peak_bytes=peaks.reserved,
-            state_bytes=self._shared_bytes,
+            state_bytes=state,
             activation_bytes=model.kept_bytes,
             gradient_bytes=self._shared.gradient_bytes,
         )

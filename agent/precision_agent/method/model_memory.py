@@ -5,9 +5,11 @@ the short model took.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from precision_agent.protocol import Sample
-from precision_api.exchange.result import Failure, Memory, ModelMemory, RecipeScope
+from precision_api.exchange.result import Failure, Memory, ModelMemory
+from precision_api.facts.mixtures import Parts
 from precision_api.facts.recipes import Recipe
 from precision_api.models.memory import FORMULA, ModelPart, training_memory
 from precision_api.models.room import short_model
@@ -35,19 +37,19 @@ class ShortMemory:
 
 def short_memory(
     workload: ResolvedWorkload,
-    recipe: Recipe,
+    recipe: Recipe | Parts,
     part: ModelPart,
     gradient_bytes: int,
-    scope: RecipeScope = "all",
     *,
+    primary_weights: bool = False,
     fused_attention: bool = True,
 ) -> ShortMemory:
     """The prediction for `part` of the model, with a whole optimizer; nothing is recomputed there. ValueError for bare
     shapes."""
     plain = workload.workload.model_copy(update={"recompute": "None"})
     memory = training_memory(
-        replace(workload, workload=plain), recipe, optimizer_shards=1, gradient_bytes=gradient_bytes, scope=scope,
-        fused_attention=fused_attention, part=part,
+        replace(workload, workload=plain), recipe, optimizer_shards=1, gradient_bytes=gradient_bytes,
+        primary_weights=primary_weights, fused_attention=fused_attention, part=part,
     )  # fmt: skip
     assert workload.model is not None
     assert workload.tokens_per_micro_batch is not None
@@ -56,16 +58,16 @@ def short_memory(
 
 
 def model_memory(
-    recipe: Recipe,
+    parts: Parts,
     workload: ResolvedWorkload,
     measured: Memory,
     ran: Sample | None,
     *,
-    scope: RecipeScope = "all",
+    primary_weights: bool = False,
     layers_bf16: int = 0,
     fused_attention: bool = True,
 ) -> ModelMemory | None:
-    """The full model's memory in this recipe; None for bare shapes, which are no model.
+    """The full model's memory with these recipes; None for bare shapes, which are no model.
 
     `measured` is what the short model took, `ran` a sample of its step, which tells how much of the model it was. Where
     its attention was not fused, the full model's is not, either.
@@ -81,7 +83,8 @@ def model_memory(
     ran_layers, regions = ran.layers_measured + ran.dense_measured, ran.regions
     part = ModelPart(ran_layers, "head" in regions, embedding=False, optimizer="optimizer" in regions)
     short = replace(workload, model=short_model(workload.model, ran.layers_measured, ran.dense_measured))
-    predicted = short_memory(short, recipe, part, gradient, scope, fused_attention=fused_attention)
+    held: dict[str, Any] = {"primary_weights": primary_weights, "fused_attention": fused_attention}
+    predicted = short_memory(short, parts, part, gradient, **held)
     agreement = _agreement(measured, predicted)
     apart = [f"{name} {ratio:.2f}" for name, ratio in agreement.items() if abs(ratio - 1) > TOLERANCES[name]]
     if apart:
@@ -89,9 +92,7 @@ def model_memory(
             f"measured over predicted bytes of the short model: {', '.join(apart)}: the full one's would be as far off"
         )
         return _none("formula_disagrees", message, agreement)
-    full = training_memory(
-        workload, recipe, gradient_bytes=gradient, scope=scope, layers_bf16=layers_bf16, fused_attention=fused_attention
-    )
+    full = training_memory(workload, parts, gradient_bytes=gradient, layers_bf16=layers_bf16, **held)
     return ModelMemory(bytes=full.total, state_bytes=full.state, formula=FORMULA, agreement=agreement)
 
 

@@ -196,7 +196,9 @@ def readings(rows: Sequence[ShapeRow]) -> tuple[ShapeReading, ...]:
 
 def _reading(recipe: Recipe, name: str, means: Mapping[tuple[Recipe, str], float]) -> ShapeReading:
     seconds = means[recipe, name]
-    over = {other: means[other, name] / seconds for other in RECIPE_NAMES if other != recipe and (other, name) in means}
+    over: dict[Recipe, float] = {
+        other: means[other, name] / seconds for other in RECIPE_NAMES if other != recipe and (other, name) in means
+    }
     gained = over[BASELINE] - 1 > stats.LEAST_DIFFERENCE
     others = [f"{ratio:.2f}x over {other}" for other, ratio in over.items() if other in (BASELINE, "mxfp8")]
     said = f"{name} fprop: {recipe} {', '.join(others)}" + ("" if gained else ": not beneficial at this shape")

@@ -2,15 +2,16 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
+from precision_agent.cases import UNQUANTIZED, Variant
 from precision_agent.precision.kernels import classify, emulation_seen, share_by_class
-from precision_agent.precision.verification import verdict
+from precision_agent.precision.verification import core_verdict, verdict
 from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel
-from precision_api.exchange.request import MeasurementRequest
-from precision_api.exchange.result import KernelSeen, Verification
-from precision_api.facts.recipes import RECIPES, Recipe
+from precision_api.exchange.request import AttentionCore
+from precision_api.exchange.result import KernelSeen, Verdict, Verification
+from precision_api.facts.recipes import RECIPES, PlainRecipe, Recipe
 
 KERNELS_TOLD = 24
 CPU_BOUND = 0.95
@@ -19,7 +20,8 @@ CORE = "core_attention"
 """The module whose products of queries, keys and values stay in BF16 in every recipe, as the head does."""
 ROUTER = "router"
 """The module that chooses experts: its scores are FP32 in every recipe."""
-UNQUANTIZED_MODULES = frozenset({"head", CORE, ROUTER})
+ATTENTION_OUT = "attention_out"
+"""Attention's output projection, told apart where it has a recipe of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def _seconds(profile: Profile, repeats: Repeats, placed: bool) -> tuple[float, d
         if placed and kernel.module in (CORE, ROUTER):
             continue
         if kernel.module != "head" and (unknown or not read.of_a_gemm):
-            place = (kernel.pass_, kernel.module, kernel.dense) if placed else ("", "", False)
+            place = (kernel.pass_, kernel.module.removesuffix("_out"), kernel.dense) if placed else ("", "", False)
             others[unknown, str(fused.lastgroup) if fused and not unknown else kernel.name, *place] += spent
         elif read.of_a_gemm:
             gemms += spent
@@ -109,10 +111,10 @@ def unfused_attention(profile: Profile) -> bool:
 
 
 def verification_of(
-    recipe: Recipe, request: MeasurementRequest, probe: Probe, profile: Profile | None, inside: Inspection
+    variant: Variant, core: AttentionCore | None, probe: Probe, profile: Profile | None, inside: Inspection
 ) -> Verification:
     """The verdict on the recipe with all its evidence; without a profiled step the probe's, never `verified`."""
-    verification = _by_kernels(recipe, request, profile, inside) if profile else probe.verification
+    verification = _by_kernels(variant, core, profile, inside) if profile else probe.verification
     if not profile and verification.verdict == "verified":  # a tiny probe may get other kernels than the model's shapes
         verification = Verification(verdict="unknown", message="no measured step was profiled")
     return verification.model_copy(
@@ -138,11 +140,36 @@ def _kept_wide(inside: Inspection) -> Iterator[str]:
             yield f"{row.module} ({row.kind}) keeps {row.kept:.2f} bytes an element for backward, not {row.format:.2f}"
 
 
-def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, inside: Inspection) -> Verification:
-    """From the kernels of the modules that the recipe claims: never head and attention's core, nor what scope keeps."""
-    scoped = request.recipe_scope == "mlp" and RECIPES[recipe].format != "bf16"
-    kept = UNQUANTIZED_MODULES | ({"attention"} if scoped else set())
-    claimed = [kernel for kernel in profile.kernels if kernel.module not in kept]
+_DOUBT: tuple[Verdict, ...] = ("fallback", "unknown", "partial", "emulated", "verified")
+"""The verdict on a mixture is the first of these that one of its parts has."""
+
+
+def _by_kernels(variant: Variant, core: AttentionCore | None, profile: Profile, inside: Inspection) -> Verification:
+    """From the kernels of the parts that a recipe claims, each recipe's apart: never those of the router."""
+    parts, claimed = variant.parts, dict[PlainRecipe, list[ProfiledKernel]]()
+    told: Mapping[str, PlainRecipe] = asdict(parts)
+    for kernel in profile.kernels:
+        recipe = told.get(kernel.module, parts.mlp)
+        if kernel.module not in (CORE, ROUTER) and (kernel.module != "head" or recipe != "bf16"):
+            claimed.setdefault(recipe, []).append(kernel)
+    quantized: list[PlainRecipe] = [recipe for recipe in parts.of_layers if recipe != "bf16"]
+    judged: list[tuple[str, Verification]] = []
+    for recipe in quantized or [UNQUANTIZED]:
+        seen = inside if recipe == parts.mlp else Inspection()
+        judged.append((recipe, _claim(recipe, profile, seen, claimed.get(recipe, ()))))
+    if core and quantized:
+        mine = [kernel.name for kernel in profile.kernels if kernel.module == CORE]
+        judged.append((f"attention core {core}", core_verdict(core, mine, inside.attention)))
+    worst = min((verification for _, verification in judged), key=lambda made: _DOUBT.index(made.verdict))
+    if len(judged) == 1:
+        return worst
+    words = "; ".join(f"{name}: {made.verdict}, {made.message}" for name, made in judged)
+    return worst.model_copy(update={"message": words[:1024]})
+
+
+def _claim(
+    recipe: PlainRecipe, profile: Profile, inside: Inspection, claimed: Sequence[ProfiledKernel]
+) -> Verification:
     names = [kernel.name for kernel in profile.kernels]
     errors = [error for error in (inside.errors.model_dump().values() if inside.errors else ()) if error is not None]
     shares = share_by_class((kernel.name, kernel.seconds) for kernel in claimed)

@@ -5,8 +5,9 @@ somebody's own is judged by the same words and rules: a name that no rule unders
 proves nothing.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal
@@ -14,6 +15,7 @@ from typing import Literal
 from precision_agent.precision.kernel_grammars import KernelClass
 from precision_agent.precision.kernels import Classified, classify, emulation_seen
 from precision_agent.precision.occupancy import Span, divided
+from precision_api.exchange.request import AttentionCore
 from precision_api.exchange.result import Verdict, Verification
 from precision_api.facts.recipes import RECIPES, Recipe
 
@@ -101,6 +103,34 @@ def _by_names(claimed: Recipe, shares: Mapping[KernelClass, float], emulated: bo
     if shares.get("unknown", 0.0) > 1 - FULL_SHARE:
         return _told("unknown", share, f"{summary}; what the unknown kernels computed is unknown")
     return _told("fallback", share, summary)
+
+
+_CORES: Mapping[str, KernelClass] = {"f16": "bf16", "f8": "fp8", "mxfp8": "mxfp8"}
+"""What cuDNN's fused attention multiplies in, by the word in its kernels' names: f16 and f8 as an H100 showed them with
+Transformer Engine 2.20.2 and cuDNN 9.14, mxfp8 as a public trace of GB300 has it."""
+_CORE_NAME = re.compile(r"sdpa_sm\d+_flash_(?P<pass>[fb]prop)_(?:wgmma_)?(?P<word>[a-z0-9]+)_")
+
+
+IN_FP8 = "FusedAttention (sub-backend 2)"
+"""Transformer Engine's name of cuDNN's FP8 attention (NVTE_FP8 of fused_attn.h, 2.8 to 2.20)."""
+
+
+def core_verdict(core: AttentionCore, names: Sequence[str], backend: str | None) -> Verification:
+    """The verdict on attention's core by the names of its kernels, forward and backward, which must all be of its
+    format, and by the `backend` that Transformer Engine chose for the step: what is not in FP8 there is a fallback."""
+    fused = {name: match for name in names if (match := _CORE_NAME.search(name.lower()))}
+    if not fused:
+        apart = any(classify(name).kernel_class not in ("not_a_gemm", "unknown") for name in names)
+        if apart:
+            return _told("fallback", 0.0, "attention ran unfused, which multiplies in BF16")
+        return _told("unknown", None, "no kernel of cuDNN's attention was seen")
+    message = f"{backend or 'unknown backend'}, cuDNN's kernels: {', '.join(name[:80] for name in fused)}"
+    kinds = {_CORES.get(match["word"], "unknown") for match in fused.values()}
+    if "bf16" in kinds or backend not in (IN_FP8, None):
+        return _told("fallback", None, message)
+    both = len({match["pass"] for match in fused.values()}) == 2
+    proved = kinds == {EXPECTED_CLASS[core]} and both and backend is not None
+    return _told("verified" if proved else "unknown", 1.0 if proved else None, message)
 
 
 def _told(name: Verdict, share: float | None, message: str) -> Verification:

@@ -114,7 +114,7 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         training=training,
         throttle=evidence.held_back.shares,
         throttled=evidence.held_back.marked,
-        last_layers_bf16=run.kept_by(variant) if run.workload.model and variant.recipe in KEEPING else None,
+        last_layers_bf16=run.kept_by(variant) if run.workload.model and KEEPING & {*variant.parts.recipes} else None,
         notes=(*disagreements(gemms), *evidence.notes)[:MOST_NOTES],
         **{name: getattr(evidence, name) for name in SEEN},
     )
@@ -125,7 +125,7 @@ def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[Rec
     floor, baseline = stats.noise_floor(run.control), run.cases.baseline.recipe
 
     def explained(result: RecipeResult) -> RecipeResult:
-        variant = Variant(result.recipe, result.recipe)
+        variant = next(variant for variant in run.cases.variants if variant.recipe == result.recipe)
         speedups = gemm_speedups(variant, run)
         share = gemm_share(run, "prequantized" if "prequantized" in speedups else "autocast")
         value = share.value if isinstance(share, Interval) else share

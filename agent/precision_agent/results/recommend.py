@@ -35,7 +35,11 @@ def recommend(
     if not ranked and all(_speedup(result) is None for result in verified):
         return Recommendation(sentence=_nothing(verified, baseline))
     fastest = ranked[0].recipe if ranked else baseline
-    safer = [result.recipe for result in ranked if _safety(result.recipe) > _safety(fastest)]
+
+    def is_safer(recipe: Recipe) -> bool:
+        return recipe in RECIPE_NAMES and _safety(recipe) > _safety(fastest)
+
+    safer = [result.recipe for result in ranked if is_safer(result.recipe)]
     wider = baseline if _safety(baseline)[0] >= _safety(fastest)[0] else None
     fallback = max(safer, key=lambda recipe: (-_safety(recipe)[0], _safety(recipe)), default=wider)
     by_energy = _by_energy(usable, baseline)
@@ -59,7 +63,8 @@ def _nothing(verified: Sequence[RecipeResult], baseline: Recipe) -> str:
 def _safety(recipe: Recipe) -> tuple[int, bool, int, bool]:
     """What one falls back along: wider formats, and of one format recipes without risk and with finer scales."""
     row = RECIPES[recipe]
-    return WIDTH[row.format], not row.risk, RECIPE_NAMES.index(row.variant_of or recipe), row.variant_of is None
+    place = [*RECIPE_NAMES, recipe].index(row.variant_of or recipe)
+    return WIDTH[row.format], not row.risk, place, row.variant_of is None
 
 
 def _risk(result: RecipeResult) -> str:

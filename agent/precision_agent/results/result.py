@@ -28,6 +28,7 @@ from precision_api.exchange import stats
 from precision_api.exchange.request import PLAIN, MeasurementRequest, request_hash, timing_title
 from precision_api.exchange.result import Backend as BackendName
 from precision_api.exchange.result import GpuHealth, KernelProfiles, MeasurementResult, Memory, Steadiness
+from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.models.model import ModelSpec
 
 MOST_NOTES = 8
@@ -151,15 +152,15 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
         ),
         memory=memory,
         model_memory=model_memory(
-            variant.recipe,
+            variant.parts,
             run.workload,
             memory,
             fact,
-            scope=facts.request.recipe_scope,
+            primary_weights=bool(facts.request.primary_weights),
             layers_bf16=run.kept_by(variant),
             fused_attention=not _unfused(training),
         ),
-        verification=evidence.verification_of(variant.recipe, facts.request, probe, profile, inside),
+        verification=evidence.verification_of(variant, facts.request.attention_core, probe, profile, inside),
         held_back=power_windows.held_back(recordings, windows),
         clocks=power_windows.clocks(recordings, windows),
         taxes=taxes,
@@ -172,7 +173,7 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
         own_calls=facts.after.own_calls.get(variant.label, {}),
         grouped={case: path for case in facts.run.cases.gemms if (path := kernel_shares.grouped_path(gemms, case))},
         loss=facts.after.losses.get(variant.label),
-        listed=facts.request.listed,
+        listed=facts.request.listed or variant.recipe not in RECIPE_NAMES,
         depth_check=facts.after.depth_checks.get(variant.label),
         notes=_notes(variant, facts),
     )

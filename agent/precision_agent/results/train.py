@@ -29,7 +29,6 @@ from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS, CaseKey, Samples
 from precision_api.exchange import result, stats
 from precision_api.exchange.result import Difference, Interval
 from precision_api.facts.products import part
-from precision_api.facts.recipes import layers_in_bf16
 from precision_api.models.flop_shares import flops_by_format, mfu
 from precision_api.models.workload import ResolvedWorkload
 
@@ -58,7 +57,7 @@ class Measured:
     def kept_by(self, variant: Variant) -> int:
         """Layers that stay in BF16 with the variant."""
         model = self.workload.model
-        return layers_in_bf16(variant.recipe, model.num_hidden_layers, self.layers_bf16) if model else 0
+        return variant.parts.layers_in_bf16(model.num_hidden_layers, self.layers_bf16) if model else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +183,7 @@ def _mfu(variant: Variant, flops: float, run: Measured) -> result.Utilisation | 
     if not kind or run.workload.model is None or sequence is None:
         return None
     recipes = {case.name: case.recipe_of(variant) for case in run.cases.gemms}
-    by_format = flops_by_format(run.workload.model, sequence, recipes, variant.recipe, run.kept_by(variant))
+    by_format = flops_by_format(run.workload.model, sequence, recipes, variant.parts.mlp, run.kept_by(variant))
     value = mfu(by_format, kind.peaks, sum(by_format.values()) / flops)
     if value is None:
         return None

@@ -34,10 +34,10 @@ from precision_api.exchange.request import canonical, request_json
 from precision_api.facts.names import REQUEST_ENV
 
 ONLY_LOCAL = (
-    "preset", "hf_config", "shape", "name", "micro_batch_size", "sequence_length", "tensor_parallel", "expert_parallel",
-    "gradient_accumulation", "optimizer_shards", "recompute", "recipe", "baseline", "scope", "last_layers_bf16",
-    "gemm", "mode", "timing", "segment_seconds", "training", "weight_gradients", "may_halve_micro_batch", "loss",
-    "loss_steps", "loss_seeds", "product", "gpus",
+    "preset", "hf_config", "shape", "name", "micro_batch_size", "sequence_length", "tensor_parallel",
+    "expert_parallel", "gradient_accumulation", "optimizer_shards", "recompute", "recipe", "mixture", "baseline",
+    "scope", "last_layers_bf16", "attention_core", "primary_weights", "gemm", "mode", "timing", "segment_seconds",
+    "training", "weight_gradients", "may_halve_micro_batch", "loss", "loss_steps", "loss_seeds", "product", "gpus",
 )  # fmt: skip
 """Options that describe what --local measures; a request says it itself, and they would be ignored in silence."""
 PLANNED = ("product", "gpus")
@@ -72,6 +72,9 @@ def run(
     optimizer_shards: options.OptimizerShards = None,
     recompute: options.Recompute = None,
     recipe: options.Recipe = None,
+    mixture: options.Mixture = None,
+    attention_core: options.AttentionCore = None,
+    primary_weights: options.PrimaryWeights = "bf16",
     baseline: options.Baseline = "bf16",
     scope: options.Scope = "all",
     last_layers_bf16: options.LastLayersBF16 = None,
@@ -127,6 +130,7 @@ def _asked(options: Mapping[str, Any]) -> local.Asked:
         shapes=tuple(options["shape"] or ()),
         step=local.step_fields(**{name: options[name] for name in split}),
         recipes=local.names_of(options["recipe"] or ()),
+        mixtures=tuple(options["mixture"] or ()),
         modes=modes,
         **same,
     )

@@ -17,6 +17,7 @@ from precision_agent.protocol import Refusal
 from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing, loss_runs
 from precision_api.facts.json_text import rows_of
+from precision_api.facts.mixtures import of_mixtures
 from precision_api.facts.products import PRODUCT_CLASSES, part, part_of_class
 from precision_api.facts.recipes import Recipe, by_default, with_bf16
 from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
@@ -53,6 +54,10 @@ class Asked:
     step: dict[str, Any] = field(default_factory=dict)
     """tensor_parallel and the like, only those that were given."""
     recipes: tuple[str, ...] = ()
+    mixtures: tuple[str, ...] = ()
+    """Each as NAME:PART=RECIPE,PART=RECIPE."""
+    attention_core: str | None = None
+    primary_weights: str = "bf16"
     baseline: str = "bf16"
     scope: str = "all"
     last_layers_bf16: int | None = None
@@ -179,7 +184,7 @@ def check(asked: Asked, device: str) -> None:
     local_request(asked, Box(CPU, 1, CPU_RECIPES) if device == "cpu" else ANY_GPU, "local", "local")
 
 
-SAME_NAME = ("baseline", "last_layers_bf16", "weight_gradients", "may_halve_micro_batch")
+SAME_NAME = ("baseline", "attention_core", "last_layers_bf16", "weight_gradients", "may_halve_micro_batch")
 """Fields that a request takes as they were asked for."""
 
 
@@ -197,6 +202,8 @@ def local_request(asked: Asked, machine: Box, node: str, run: str) -> Measuremen
                 "node": RequestNode(name=node, uid="local", product=machine.product, gpus=machine.gpus),
                 "workload": workload,
                 "recipes": asked.recipes or machine.recipes,
+                "mixtures": [_mixture(text) for text in asked.mixtures] or None,
+                "primary_weights": None if asked.primary_weights == "bf16" else asked.primary_weights,
                 "listed": bool(asked.recipes),
                 "recipe_scope": asked.scope,
                 "gemm_modes": asked.modes,
@@ -214,10 +221,19 @@ def local_request(asked: Asked, machine: Box, node: str, run: str) -> Measuremen
         raise Refusal(INVALID_REQUEST, str(error)) from None
     if cpu and workload.shapes is not None:
         _refuse_too_long_for_a_cpu(request)
-    recipes = with_bf16(request.baseline, request.recipes, request.last_layers_bf16)
+    recipes = with_bf16(request.baseline, request.recipes, request.last_layers_bf16, of_mixtures(request.mixtures))
     request = request.model_copy(update={"recipes": recipes})
     seconds = max(LEAST_DEADLINE_SECONDS, math.ceil(DEADLINE_FACTOR * total_seconds(phases(request))))
     return request.model_copy(update={"deadline_seconds": min(seconds, 86_400)})
+
+
+def _mixture(text: str) -> dict[str, str]:
+    """Of `NAME:mlp=nvfp4,attention=bf16`; ValueError for another form."""
+    name, _, parts = text.partition(":")
+    pairs = [part.partition("=") for part in parts.split(",")]
+    if not all(sign for _, sign, _ in pairs):
+        raise ValueError(f"--mixture {text}: write NAME:mlp=RECIPE,attention=RECIPE")
+    return {"name": name} | {part: recipe for part, _, recipe in pairs}
 
 
 def _refuse_what_leaves_nothing(request: MeasurementRequest, workload: ResolvedWorkload) -> None:

@@ -68,6 +68,14 @@ Mode = Annotated[list[str] | None, typer.Option(help="Modes of the GEMMs: autoca
 Timing = Annotated[str, typer.Option(help="quick or standard.")]
 SegmentSeconds = Annotated[float | None, typer.Option(help="Of one recipe's turn; left out, the timing's.")]
 Training = Annotated[bool, typer.Option(help="Measure training, not the GEMMs alone.")]
+Mixture = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME:mlp=RECIPE,attention=RECIPE,...: a recipe for each part of a layer; may be repeated."),
+]
+AttentionCore = Annotated[
+    str | None, typer.Option(help="FP8 recipe of attention's core: fp8_delayed, fp8_current or mxfp8; left out, BF16.")
+]
+PrimaryWeights = Annotated[str, typer.Option(help="bf16, or recipe: layers' weights are held quantised alone.")]
 WeightGradients = Annotated[
     str | None, typer.Option(help="fused (in FP32, by the GEMM) or separate (by autograd); left out, fused.")
 ]

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from precision_api.exchange import result
 from precision_api.exchange.request import PLAIN, Mode
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.recipes import MOST_RECIPES, Recipe
 from precision_api.facts.schema import Record
 
 
@@ -81,7 +81,7 @@ class Summary(Record):
     slowest_gpu: result.Uuid | None = None
     sensor_accuracy: result.SensorAccuracy | None = None
     device_memory: result.DeviceMemory | None = None
-    recipes: tuple[RecipeSummary, ...] = Field(max_length=len(RECIPE_NAMES))
+    recipes: tuple[RecipeSummary, ...] = Field(max_length=MOST_RECIPES)
     recommendation: result.Recommendation = result.Recommendation()
     dropped: tuple[result.Word, ...] = Field(
         (), max_length=24, description="What was cut or left out to make the message fit; the full result has it."

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.mixtures import Mixtures
+from precision_api.facts.recipes import RECIPE_NAMES, PlainRecipe, Recipe
 from precision_api.facts.schema import Record
 from precision_api.models.workload import Workload
 
@@ -22,6 +23,9 @@ PLAIN = r"^[ !#-\[\]-~]*$"
 """Printable ASCII without quote and backslash: one byte a character in JSON, so that what is echoed always fits."""
 
 Mode = Literal["autocast", "prequantized"]
+AttentionCore = Literal["fp8_delayed", "fp8_current", "mxfp8"]
+"""What attention's products of queries, keys and values may run in (Transformer Engine 2.20: `fp8_dpa`)."""
+
 
 MOST_GPUS = 16
 """Of one node; no machine has more."""
@@ -75,10 +79,11 @@ class MeasurementRequest(Record):
     attempt: int = Field(ge=1)
     node: RequestNode
     workload: Workload = Field(description="Resolved: a preset or a Hugging Face config stands here as its model.")
-    recipes: tuple[Recipe, ...] = Field(min_length=1, max_length=len(RECIPE_NAMES))
+    recipes: tuple[PlainRecipe, ...] = Field(min_length=1, max_length=len(RECIPE_NAMES))
+    mixtures: Mixtures | None = Field(None, description="Mixtures of recipes, measured beside `recipes`.")
     gemm_modes: tuple[Mode, ...] = ("autocast", "prequantized")
     training: bool = True
-    baseline: Recipe = "bf16"
+    baseline: PlainRecipe = "bf16"
     recipe_scope: Literal["all", "mlp"] = "all"
     last_layers_bf16: Annotated[int, Field(ge=0, le=2048)] | None = Field(
         None, description="Last layers that stay in BF16 with NVFP4; computed, not run. Left out: 15 %, rounded up."
@@ -87,6 +92,12 @@ class MeasurementRequest(Record):
     loss: LossRuns | None = None
     weight_gradients: Literal["fused", "separate"] | None = Field(
         None, description="fused: FP32, added up by the GEMM; separate: BF16, by autograd. Left out: fused."
+    )
+    attention_core: AttentionCore | None = Field(
+        None, description="Recipe of attention's core in all recipes but bf16. Left out: BF16."
+    )
+    primary_weights: Literal["recipe"] | None = Field(
+        None, description="Layers' weights are held in the recipe's format alone. Left out: in BF16."
     )
     may_halve_micro_batch: bool = Field(
         False, description="Out of memory halves the micro batch for all arms instead of failing."
@@ -116,7 +127,9 @@ def timing_title(request: MeasurementRequest) -> str:
     scope = "" if request.recipe_scope == "all" else f"/{request.recipe_scope}"
     scope += KEEPS_BF16 if scope and request.baseline != "bf16" else ""
     gradients = "/separate" if request.weight_gradients == "separate" else ""
-    return f"{TIMED_LOOP}/{name}{scope}{gradients}"
+    core = f"/{request.attention_core}-attention" if request.attention_core else ""
+    weights = "/primary-weights" if request.primary_weights else ""
+    return f"{TIMED_LOOP}/{name}{scope}{gradients}{core}{weights}"
 
 
 KEEPS_BF16 = "-bf16"

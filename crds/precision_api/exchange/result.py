@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from precision_api.exchange.request import PLAIN, Mode
 from precision_api.facts.plain_text import one_line, plain
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.recipes import MOST_RECIPES, Recipe
 from precision_api.facts.schema import Record
 
 RESULT_VERSION = "1"
@@ -605,7 +605,7 @@ class MeasurementResult(Record):
     )
     control_ratio: Interval | None = Field(None, description="A second, equal baseline against the first: the noise.")
     device_memory: DeviceMemory | None = None
-    recipes: tuple[RecipeResult, ...] = Field(max_length=len(RECIPE_NAMES))
+    recipes: tuple[RecipeResult, ...] = Field(max_length=MOST_RECIPES)
     recommendation: Recommendation = Recommendation()
 
     @property

@@ -4,13 +4,27 @@
 hardware is a hint that saves a useless attempt; the agent proves each recipe by one forward and backward pass.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import AfterValidator, Field
 
 _Newer = Literal["nvfp4_fast_math", "nvfp4_4over6_weights", "mxfp8_2d"]
-Recipe = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht", _Newer]
+PlainRecipe = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht", _Newer]
+
+
+def _name(name: str) -> str:
+    if not re.fullmatch(MIXTURE_NAME, name):
+        raise ValueError(f"{name[:40]!r} is neither a recipe nor the name of a mixture")
+    return name
+
+
+MIXTURE_NAME = r"^[a-z][a-z0-9_-]{0,39}$"
+Recipe = Annotated[str, Field(max_length=40), AfterValidator(_name)]
+"""Of the table, or the name that a profile gives to a mixture."""
 Support = Literal["native", "emulated"]
 Format = Literal["bf16", "fp8", "fp4"]
 Compute = tuple[int, int]
@@ -21,7 +35,7 @@ Compute = tuple[int, int]
 class RecipeFacts:
     """One recipe. `native` and `emulated` are inclusive ranges of compute capability."""
 
-    recipe: Recipe
+    recipe: PlainRecipe
     te_class: str | None
     """Class in transformer_engine.common.recipe; None where no quantisation happens."""
     format: Format
@@ -63,6 +77,7 @@ _NVFP4 = RecipeFacts(
     hadamard=True,
     last_layers_bf16=0.15,
 )
+_MIXTURE = replace(_NVFP4, te_class=None, native=(), hadamard=False)
 
 _ROWS = (
     RecipeFacts("bf16", None, "bf16", "bf16", 2, (((8, 0), (99, 9)),), (), 1, 1),
@@ -93,8 +108,19 @@ _ROWS = (
     replace(_MXFP8, recipe="mxfp8_2d", variant_of="mxfp8"),
 )
 
-RECIPES: Mapping[Recipe, RecipeFacts] = {row.recipe: row for row in _ROWS}
-RECIPE_NAMES: tuple[Recipe, ...] = get_args(Recipe)
+
+class _Rows(dict[str, RecipeFacts]):
+    def __missing__(self, name: str) -> RecipeFacts:
+        return _MIXTURE
+
+
+RECIPES: Mapping[str, RecipeFacts] = _Rows({row.recipe: row for row in _ROWS})
+"""By name. A mixture, whose parts have rows of their own, counts as the narrowest that they can be."""
+RECIPE_NAMES: tuple[PlainRecipe, ...] = get_args(PlainRecipe)
+MOST_MIXTURES = 4
+"""Of a profile: each is a recipe in the labels of its metrics."""
+MOST_RECIPES = len(RECIPE_NAMES) + MOST_MIXTURES
+"""Of a result."""
 MOST_LISTED = 6
 """In one run, beside BF16 and the baseline: summaries of eight fit into a kubelet's message, whatever they hold."""
 KEEPING = frozenset(row.recipe for row in _ROWS if row.last_layers_bf16)
@@ -109,12 +135,12 @@ def support(recipe: Recipe, compute: Compute) -> Support | None:
     return "emulated" if any(low <= compute <= high for low, high in row.emulated) else None
 
 
-def recipes_for(compute: Compute) -> tuple[tuple[Recipe, Support], ...]:
+def recipes_for(compute: Compute) -> tuple[tuple[PlainRecipe, Support], ...]:
     """All recipes that hardware of `compute` can run, in the table's order, each with how."""
     return tuple((recipe, how) for recipe in RECIPE_NAMES if (how := support(recipe, compute)) is not None)
 
 
-def by_default(compute: Compute | None) -> tuple[Recipe, ...]:
+def by_default(compute: Compute | None) -> tuple[PlainRecipe, ...]:
     """What is measured where nobody lists recipes: no variants; of a product in the table, what it runs natively.
 
     `compute` is None for every other product: all are tried there, and Transformer Engine decides.
@@ -123,21 +149,29 @@ def by_default(compute: Compute | None) -> tuple[Recipe, ...]:
     return tuple(recipe for recipe in native if RECIPES[recipe].variant_of is None)
 
 
+def in_order(names: Iterable[Recipe]) -> tuple[Recipe, ...]:
+    """Each once: recipes in the table's order, then mixtures by name."""
+    return tuple(sorted({*names}, key=lambda name: ([*RECIPE_NAMES, name].index(name), name)))
+
+
 def layers_in_bf16(recipe: Recipe, layers: int, asked: int | None = None) -> int:
     """How many of a model's `layers` stay in BF16: as `asked`, else the recipe's share, rounded up; never all."""
     share = RECIPES[recipe].last_layers_bf16
     return min(ceil(share * layers) if asked is None else asked, layers - 1) if share else 0
 
 
-def with_bf16(baseline: Recipe, recipes: Iterable[Recipe], asked: int | None = None) -> tuple[Recipe, ...]:
-    """What is measured, the baseline first: BF16 too where layers of a recipe stay in it."""
-    needed: tuple[Recipe, ...] = ("bf16",) if asked != 0 and KEEPING & {*recipes} else ()
+def with_bf16(
+    baseline: PlainRecipe, recipes: Iterable[PlainRecipe], asked: int | None = None, mixed: Iterable[PlainRecipe] = ()
+) -> tuple[PlainRecipe, ...]:
+    """What is measured, the baseline first: BF16 too where layers of a recipe stay in it, or of a part of mixtures."""
+    recipes = tuple(recipes)
+    needed: tuple[PlainRecipe, ...] = ("bf16",) if asked != 0 and KEEPING & {*recipes, *mixed} else ()
     return tuple(dict.fromkeys((baseline, *recipes, *needed)))
 
 
 def risk_of(recipe: Recipe, in_bf16: int | None = None) -> str:
     """What speaks against training in it, with its source; `in_bf16`: layers, None where no layers were trained."""
-    without = _NONE_IN_BF16 if in_bf16 == 0 and recipe in KEEPING else ""
+    without = _NONE_IN_BF16 if in_bf16 == 0 and RECIPES[recipe].last_layers_bf16 else ""
     return "; ".join(filter(None, (RECIPES[recipe].risk, without)))
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.recipes import RECIPE_NAMES, PlainRecipe
 from precision_api.facts.schema import Decimal, Document, Name, Rule, ShortText, StatusDocument, Text, patterned
 from precision_api.kinds.fields import Duration, Recipes
 from precision_api.kinds.profile import Condition, Time
@@ -73,7 +73,7 @@ class ScalingPoint(Document):
     """How much of the sum of its nodes' rates a job keeps, at one size."""
 
     gpus: Gpus = Field(description="GPUs of the job.")
-    recipe: Recipe | None = Field(
+    recipe: PlainRecipe | None = Field(
         None, description="Recipe that it holds for. Default: all that have no points of their own."
     )
     efficiency: Share = Field(description='Share that is kept at this size, for example "0.92".')
@@ -84,7 +84,7 @@ class JobRate(Document):
     """The measured rate of a whole job, communication included."""
 
     workload: Workload = Field(description="What was trained.")
-    recipe: Recipe = Field(description="Recipe that it was trained with.")
+    recipe: PlainRecipe = Field(description="Recipe that it was trained with.")
     gpus: Gpus = Field(description="GPUs of the job.")
     tokens_per_second_per_gpu: Positive = Field(
         alias="tokensPerSecondPerGPU", description="Tokens per second of one GPU of the job."
@@ -178,7 +178,7 @@ class RunningJob(Document):
     """A job that runs already: it keeps its pool, its recipe and its GPUs."""
 
     pool: ShortText = Field(description="Pool that it runs in.")
-    recipe: Recipe = Field(description="Recipe that it runs with.")
+    recipe: PlainRecipe = Field(description="Recipe that it runs with.")
     gpus: Gpus = Field(description="GPUs that it runs on.")
     tokens_done: CountWithUnit | None = Field(None, description="Tokens that it has trained on, e.g. 3.2T.")
     started_at: Time | None = Field(
@@ -334,7 +334,7 @@ class JobPlan(StatusDocument):
 
     name: ShortText = Field(description="Job.")
     pool: ShortText = Field(description="Pool.")
-    recipe: Recipe = Field(description="Recipe.")
+    recipe: PlainRecipe = Field(description="Recipe.")
     last_layers_bf16: int | None = Field(None, ge=0, alias="lastLayersBF16", description="Its last layers in BF16.")
     gpus: int = Field(ge=1, description="GPUs.")
     start: Time = Field(description="When it starts.")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from precision_api.exchange.request import Mode
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import PlainRecipe
 from precision_api.facts.schema import cel, patterned
 
 LabelKey = Annotated[str, Field(min_length=1, max_length=317, description="A label key.")]
@@ -56,7 +56,7 @@ def _once_each(values: tuple[str, ...]) -> tuple[str, ...]:
 
 ONCE_EACH = cel(("self.all(x, self.exists_one(y, x == y))", "list each one once"))
 """Not `x-kubernetes-list-type: set`: server-side apply would then merge a list with its default."""
-Recipes = Annotated[tuple[Recipe, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
+Recipes = Annotated[tuple[PlainRecipe, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
 Modes = Annotated[tuple[Mode, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
 Product = Annotated[
     str,

@@ -10,8 +10,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from precision_api.exchange.request import AttentionCore
+from precision_api.facts.mixtures import Mixtures
 from precision_api.facts.names import DEFAULT_POOL_LABEL
-from precision_api.facts.recipes import MOST_LISTED, RECIPE_NAMES, Recipe
+from precision_api.facts.recipes import MOST_LISTED, RECIPE_NAMES, PlainRecipe, Recipe
 from precision_api.facts.schema import Decimal, Document, Name, Rule, ShortText, StatusDocument, StringMap, Text
 from precision_api.kinds import fields
 from precision_api.models.workload import Workload
@@ -115,6 +117,16 @@ class TrainingBenchmark(Document):
     may_halve_micro_batch: bool = Field(
         False, description="Out of memory halves the micro batch for all recipes instead of failing."
     )
+    attention_core: AttentionCore | None = Field(
+        None,
+        description="FP8 recipe of attention's own products, in every recipe but bf16: cuDNN's kernels, probed on the "
+        "GPU. Left out: BF16. Hopper has fp8_delayed alone; none takes sliding windows.",
+    )
+    primary_weights: Literal["bf16", "recipe"] = Field(
+        "bf16",
+        description="How the layers' weights are held beside the optimizer's FP32 ones. recipe: quantised alone, as "
+        "with quantized_model_init.",
+    )
     weight_gradients: Literal["fused", "separate"] | None = Field(
         None,
         description="How the weight gradients of several micro batches add up. fused: in FP32 by the GEMM itself, as "
@@ -153,7 +165,7 @@ class Benchmarks(Document):
     gemm: GemmBenchmark = Field(GemmBenchmark(), description="GEMM benchmark.")
     training: TrainingBenchmark = Field(TrainingBenchmark(), description="Training benchmark.")
     loss: LossBenchmark = Field(LossBenchmark(), description="Loss runs.")
-    baseline: Recipe = Field("bf16", description="Recipe that speedups are relative to; it is always measured.")
+    baseline: PlainRecipe = Field("bf16", description="Recipe that speedups are relative to; it is always measured.")
     scope: Literal["all", "mlp"] = Field(
         "all",
         description="all: every linear layer runs in the recipe; mlp: attention's projections stay in BF16.",
@@ -386,10 +398,19 @@ class ProfileSpec(Document):
             ),
         ),
         Rule(
-            "!has(self.recipes) || size(self.recipes.filter(r, !(r in ['bf16', self.benchmarks.baseline]))) "
-            f"<= {MOST_LISTED}",
-            f"recipes: {MOST_LISTED} at most beside bf16 and the baseline: list fewer, or make a second profile",
-            lambda spec: len({*spec.recipes} - {"bf16", spec.benchmarks.baseline}) <= MOST_LISTED,
+            "!has(self.recipes) || size(self.recipes.filter(r, !(r in ['bf16', self.benchmarks.baseline]))) + "
+            f"(has(self.mixtures) ? size(self.mixtures) : 0) <= {MOST_LISTED}",
+            f"recipes and mixtures: {MOST_LISTED} at most beside bf16 and the baseline: list fewer, or make a second "
+            "profile",
+            lambda spec: (
+                len({*spec.recipes} - {"bf16", spec.benchmarks.baseline}) + len(spec.mixtures) * bool(spec.recipes)
+                <= MOST_LISTED
+            ),
+        ),
+        Rule(
+            "!has(self.mixtures) || size(self.mixtures) == 0 || (has(self.recipes) && size(self.recipes) > 0)",
+            "mixtures are measured beside listed recipes: set recipes too",
+            lambda spec: not spec.mixtures or bool(spec.recipes),
         ),
         Rule(
             "!has(self.acceptance) || self.retention.detail == 'Full'",
@@ -409,6 +430,9 @@ class ProfileSpec(Document):
         max_length=len(RECIPE_NAMES),
         description="Recipes to measure. Default: all but variants that the node's GPUs run natively. A risky one is "
         "called best or recommended only where it stands here. The baseline is always measured.",
+    )
+    mixtures: Mixtures = Field(
+        (), description="Mixtures of recipes to measure too: each part of a layer in its own. At most 4."
     )
     benchmarks: Benchmarks = Field(Benchmarks(), description="What is measured, and how long.")
     rollout: Rollout = Field(Rollout(), description="How many nodes are measured at once.")

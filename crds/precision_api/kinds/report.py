@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 from precision_api.acceptance.values import Outcome
 from precision_api.exchange import result
 from precision_api.exchange.request import Mode
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.recipes import MOST_RECIPES, Recipe
 from precision_api.facts.schema import Decimal, Document, Name, ShortText, StatusDocument, Text
 from precision_api.kinds.profile import Condition, SavedReference, Time
 
@@ -151,11 +151,11 @@ class ReportPast(StatusDocument):
     throttled: bool | None = Field(None, description="True where heat or the power brake held the node back.")
     recipe_tokens_per_second: dict[Recipe, Decimal] = Field(
         {},
-        max_length=len(RECIPE_NAMES),
+        max_length=MOST_RECIPES,
         description="Training tokens/s of the node by recipe whose verdict is no doubt.",
     )
     recipe_tokens_per_joule: dict[Recipe, Decimal] = Field(
-        {}, max_length=len(RECIPE_NAMES), description="Tokens per joule of these, where power was valid."
+        {}, max_length=MOST_RECIPES, description="Tokens per joule of these, where power was valid."
     )
     rate_error: Decimal | None = Field(
         None, description="Largest half-width of these rates' 95 % intervals, as a share; absent where one is unknown."
@@ -271,10 +271,10 @@ class AcceptanceRuns(StatusDocument):
         (), max_length=4, description="By hash of what they share: each run's rates.", json_schema_extra=_ATOMIC
     )
     kernels: dict[Recipe, ShortText] = Field(
-        {}, max_length=len(RECIPE_NAMES), description="How the newest run ran: kernels, last layers; absent: verified."
+        {}, max_length=MOST_RECIPES, description="How the newest run ran: kernels, last layers; absent: verified."
     )
     troubles: dict[Recipe, ShortText] = Field(
-        {}, max_length=len(RECIPE_NAMES), description="Why the newest run says nothing of the GPUs with a recipe."
+        {}, max_length=MOST_RECIPES, description="Why the newest run says nothing of the GPUs with a recipe."
     )
 
     @property
@@ -314,7 +314,7 @@ class ReportAcceptance(StatusDocument):
     barred: bool = Field(False, description="Whether it did so on an unknown boot: no Pass until a whole run.")
     checks: tuple[CheckLine, ...] = Field(
         (),
-        max_length=3 * len(RECIPE_NAMES) + 8,
+        max_length=3 * MOST_RECIPES + 8,
         description="The worst GPU of each recipe and check, and other GPUs that fail, worst first: recipe, check "
         "(reference: the node against the reference; node: a GPU against its node's others; change: a GPU against its "
         "own first Pass), per cent off, per cent below at which it fails, the GPU's number in subject.gpus, Fail.",
@@ -355,7 +355,7 @@ class ReportStatus(StatusDocument):
     run: ReportRun | None = Field(None, description="The newest run with a result.")
     attempt: ReportAttempt | None = Field(None, description="The newest attempt, good or bad.")
     results: tuple[RecipeReport, ...] = Field(
-        (), max_length=len(RECIPE_NAMES), description="Figures by recipe.", json_schema_extra=_ATOMIC
+        (), max_length=MOST_RECIPES, description="Figures by recipe.", json_schema_extra=_ATOMIC
     )
     recommendation: ReportRecommendation | None = Field(None, description="Which recipe to use here.")
     history: tuple[ReportPast, ...] = Field(

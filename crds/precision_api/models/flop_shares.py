@@ -65,14 +65,15 @@ def flops_by_format(
 ) -> dict[Format, float]:
     """Training FLOPs of a token by the format they run in, all of `training_flops_per_token`.
 
-    A quantized GEMM runs in the recipe that `recipes` has for its name, else in `recipe`; all else runs in BF16, and
-    the last `layers_bf16` layers too, taken to be like the others.
+    A GEMM runs in the recipe that `recipes` has for its name, else, where it is quantized, in `recipe`; all else runs
+    in BF16, and the last `layers_bf16` layers too, taken to be like the others.
     """
     flops: dict[Format, float] = {}
     for gemm, weights in weights_in_gemms(model).items():
-        if gemm.quantized:
-            kind = RECIPES[recipes.get(gemm.name, recipe)].format
-            low = 6 * weights * (1 - Fraction(layers_bf16, model.num_hidden_layers))
+        kind = RECIPES[recipes.get(gemm.name, recipe if gemm.quantized else "bf16")].format
+        if gemm.quantized or kind != "bf16":
+            kept = Fraction(layers_bf16, model.num_hidden_layers) if gemm.quantized else 0
+            low = 6 * weights * (1 - kept)
             flops[kind] = flops.get(kind, 0.0) + float(low)
     low_precision = sum(flops[kind] for kind in flops if kind != "bf16")
     return flops | {"bf16": training_flops_per_token(model, sequence_length) - low_precision}

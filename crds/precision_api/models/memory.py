@@ -10,9 +10,10 @@ told otherwise), the operands of a GEMM in the recipe's format. Pure.
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
+from typing import Literal, cast
 
-from precision_api.facts.recipes import RECIPES, Recipe
+from precision_api.facts.mixtures import Parts
+from precision_api.facts.recipes import RECIPES, PlainRecipe, Recipe
 from precision_api.models.flops import experts_of_one_gpu, sharded_weights, weights_of_one_gpu
 from precision_api.models.model import ModelSpec
 from precision_api.models.shapes import Split, attention_projections
@@ -82,11 +83,11 @@ class TrainingMemory:
 
 def training_memory(
     workload: ResolvedWorkload,
-    recipe: Recipe,
+    recipe: Recipe | Parts,
     *,
     optimizer_shards: int | None = None,
     gradient_bytes: int = FP32_GRADIENT_BYTES,
-    scope: Literal["all", "mlp"] = "all",
+    primary_weights: bool = False,
     layers_bf16: int = 0,
     fused_attention: bool = True,
     part: ModelPart = FULL,
@@ -95,8 +96,8 @@ def training_memory(
 
     Tensor and expert parallelism, micro batch and recomputation are the workload's, and so are `optimizer_shards` where
     they are left out. The tokens of a tensor-parallel group are on each of its GPUs (no sequence parallelism), and
-    there is no pipeline. With `scope` mlp attention's projections stay in BF16, and so do whole layers, `layers_bf16`
-    of them. Attention that is not fused keeps its probabilities. ValueError for bare shapes.
+    there is no pipeline. Whole layers stay in BF16, `layers_bf16` of them. `primary_weights`: the others' weights are
+    held in their recipe alone. Attention that is not fused keeps its probabilities. ValueError for bare shapes.
     """
     model, plain, tokens = workload.model, workload.workload, workload.tokens_per_micro_batch
     if model is None or tokens is None:
@@ -108,7 +109,7 @@ def training_memory(
         recipe,
         optimizer_shards=plain.optimizer_shards if optimizer_shards is None else optimizer_shards,
         gradient_bytes=gradient_bytes,
-        scope=scope,
+        primary_weights=primary_weights,
         layers_bf16=layers_bf16,
         recompute=plain.recompute,
         unfused_sequence=0 if fused_attention else plain.sequence_length or 0,
@@ -120,11 +121,11 @@ def memory_of(
     model: ModelSpec,
     tokens: int,
     split: Split,
-    recipe: Recipe,
+    recipe: Recipe | Parts,
     *,
     optimizer_shards: int = 1,
     gradient_bytes: int = FP32_GRADIENT_BYTES,
-    scope: Literal["all", "mlp"] = "all",
+    primary_weights: bool = False,
     layers_bf16: int = 0,
     recompute: Literal["None", "Full"] = "None",
     unfused_sequence: int = 0,
@@ -133,22 +134,25 @@ def memory_of(
     """The same for a model by itself, with `tokens` in a micro batch. `unfused_sequence`: tokens of a sequence where
     attention is not fused, else 0."""
     layers = model.num_hidden_layers if part.layers is None else part.layers
-    attention: Recipe = "bf16" if scope == "mlp" else recipe
+    parts = recipe if isinstance(recipe, Parts) else Parts.of(cast(PlainRecipe, recipe))
     weights = _weights(model, layers, split, part)
     of_optimizer = sharded_weights(weights, experts_of_one_gpu(model, layers, split), split, optimizer_shards)
     probabilities = _PROBABILITY_BYTES * model.num_attention_heads / split.tensor * unfused_sequence
     unfused = probabilities * model.attention_layers / model.num_hidden_layers
-    a_layer = _kept_by_mixers(model, split, attention) + _kept_by_mlp(model, split, recipe) + unfused
-    higher = _kept_by_mixers(model, split, "bf16") + _kept_by_mlp(model, split, "bf16") + unfused
+    a_layer = _kept_by_mixers(model, split, parts) + _kept_by_mlp(model, split, parts.mlp) + unfused
+    higher = _kept_by_mixers(model, split, Parts.of("bf16")) + _kept_by_mlp(model, split, "bf16") + unfused
     entered = 2 * model.hidden_size  # all that a layer keeps that is computed again, but for the one at hand
     whole = (layers - layers_bf16) * a_layer + layers_bf16 * higher
     kept = layers * entered + max(a_layer, higher if layers_bf16 else 0) - entered
+    low = {part: count for part, count in _layer_weights(model, split).items() if getattr(parts, part) != "bf16"}
+    quantized = sum(_DIRECTIONS * RECIPES[getattr(parts, part)].operand_bytes * count for part, count in low.items())
+    held = quantized - WEIGHT_BYTES * sum(low.values()) if primary_weights else 0
     head = LOSS_BYTES * (model.vocab_size or 0) / split.tensor if part.head else 0
     return TrainingMemory(
-        weights=WEIGHT_BYTES * weights,
+        weights=WEIGHT_BYTES * weights + round((layers - layers_bf16) * held),
         gradients=gradient_bytes * weights,
         optimizer=ceil(OPTIMIZER_BYTES * of_optimizer) if part.optimizer else 0,
-        quantized_weights=round((layers - layers_bf16) * _quantized_weights(model, split, attention, recipe)),
+        quantized_weights=0 if primary_weights else round((layers - layers_bf16) * quantized),
         activations=round(tokens * (kept if recompute == "Full" else whole)),
         peak_beside=round(tokens * max(head, _backward(model, split), probabilities)),
     )
@@ -177,24 +181,26 @@ def _weights(model: ModelSpec, layers: int, split: Split, part: ModelPart) -> in
     return weights
 
 
-def _kept_by_mixers(model: ModelSpec, split: Split, recipe: Recipe) -> float:
+def _kept_by_mixers(model: ModelSpec, split: Split, parts: Parts) -> float:
     """Bytes for each token, mean of the model's layers: of attention, and of Mamba-2's projections. What the scan keeps
     is not known and not in it: no training figure is made of such a model."""
-    kept = model.attention_layers * _kept_by_attention(model, split, recipe)
+    kept = model.attention_layers * _kept_by_attention(model, split, parts)
     if model.hybrid is not None:
         inner = model.hybrid.inner_width / split.tensor
         outputs = 2 * (inner + model.hybrid.convolved_width / split.tensor + model.hybrid.mamba_heads / split.tensor)
-        operands = RECIPES[recipe].operand_bytes * (model.hidden_size + inner)
+        operands = (
+            RECIPES[parts.mamba].operand_bytes * model.hidden_size + RECIPES[parts.mamba_out].operand_bytes * inner
+        )
         kept += model.mamba_layers * (2 * model.hidden_size + operands + outputs)
     return kept / model.num_hidden_layers
 
 
-def _kept_by_attention(model: ModelSpec, split: Split, recipe: Recipe) -> float:
+def _kept_by_attention(model: ModelSpec, split: Split, parts: Parts) -> float:
     """Bytes for each token: the layer's input, the norm's output as an operand, queries, keys and values, attention's
     output, and the same as an operand where that is another format. Of latent attention also its ranks, before and
     after their norms, and queries and keys put together with their rotary parts."""
-    width, quantized = model.attention_width / split.tensor, RECIPES[recipe].operand_bytes
-    own_copy = 0 if recipe == "bf16" else quantized * width
+    width, quantized = model.attention_width / split.tensor, RECIPES[parts.attention].operand_bytes
+    own_copy = 0 if parts.attention_out == "bf16" else RECIPES[parts.attention_out].operand_bytes * width
     latent = model.latent_attention
     ranks = (latent.query_rank or 0) + latent.key_value_rank if latent else 0
     together = 2 * 2 * model.query_width / split.tensor if latent else 0
@@ -227,12 +233,14 @@ def _kept_by_expert(model: ModelSpec, inner: float, recipe: Recipe, width: int |
     return RECIPES[recipe].operand_bytes * ((width or model.hidden_size) + inner) + 2 * gates * inner
 
 
-def _quantized_weights(model: ModelSpec, split: Split, attention: Recipe, mlp: Recipe) -> float:
-    """Bytes that one layer keeps of its matrices in the recipe's format; BF16 keeps none."""
-    projections = model.attention_layers * sum(gemm.k * gemm.n for gemm in attention_projections(model, split.tensor))
+def _layer_weights(model: ModelSpec, split: Split) -> dict[str, float]:
+    """Weights of a layer's matrices by part, mean of the model's layers."""
+    *into, out = [gemm.k * gemm.n for gemm in attention_projections(model, split.tensor)]
+    mamba, mamba_out = 0, 0
     if model.hybrid is not None:
-        features = 2 * model.hybrid.inner_width + model.hybrid.convolved_width + model.hybrid.mamba_heads
-        projections += model.mamba_layers * model.hidden_size * features // split.tensor
+        features = model.hybrid.inner_width + model.hybrid.convolved_width + model.hybrid.mamba_heads
+        mamba = model.mamba_layers * model.hidden_size * features // split.tensor
+        mamba_out = model.mamba_layers * model.hidden_size * model.hybrid.inner_width // split.tensor
     per_inner = (3 if model.gated_mlp else 2) * model.hidden_size / split.tensor
     inner, latent = float(model.dense_layers * model.intermediate_size), 0
     if model.moe is not None:
@@ -240,9 +248,14 @@ def _quantized_weights(model: ModelSpec, split: Split, attention: Recipe, mlp: R
         routed = narrower * model.moe.num_experts * model.expert_width / split.expert
         inner += model.moe_layers * (routed + model.moe.shared_expert_intermediate_size)
         latent = model.moe_layers * 2 * model.hidden_size * (model.moe.latent_size or 0)
-    layers = model.num_hidden_layers
-    parts = ((attention, projections / layers), (mlp, (per_inner * inner + latent) / layers))
-    return sum(_DIRECTIONS * RECIPES[recipe].operand_bytes * weights for recipe, weights in parts if recipe != "bf16")
+    by_part = {
+        "attention": model.attention_layers * sum(into),
+        "attention_out": model.attention_layers * out,
+        "mlp": per_inner * inner + latent,
+        "mamba": mamba,
+        "mamba_out": mamba_out,
+    }
+    return {part: weights / model.num_hidden_layers for part, weights in by_part.items()}
 
 
 def _backward(model: ModelSpec, split: Split) -> float:

@@ -7,7 +7,7 @@ may also give GEMMs literally: as m, k and n, or as MxKxN.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -188,14 +188,15 @@ def explicit_gemms(shapes: Iterable[Shape]) -> tuple[Gemm, ...]:
     return _in_passes(Gemm(f"{m}x{k}x{n}", "fprop", m, k, n, count) for (m, k, n), count in counts.items())
 
 
-def distinct(gemms: Iterable[Gemm]) -> tuple[Gemm, ...]:
+def distinct(gemms: Iterable[Gemm], kind: Callable[[Gemm], object] = lambda gemm: None) -> tuple[Gemm, ...]:
     """`gemms` with equal ones merged: counts added, the first name kept. Each of these is measured once.
 
-    Equal means the same pass too: the passes read their operands in other layouts and formats (gradients are E5M2).
+    Equal means the same pass too: the passes read their operands in other layouts and formats (gradients are E5M2); and
+    the same `kind`.
     """
     merged: dict[tuple[object, ...], Gemm] = {}
     for gemm in gemms:
-        key = (gemm.pass_, gemm.m, gemm.k, gemm.n, gemm.groups, gemm.quantized)
+        key = (gemm.pass_, gemm.m, gemm.k, gemm.n, gemm.groups, gemm.quantized, kind(gemm))
         merged[key] = replace(merged[key], count=merged[key].count + gemm.count) if key in merged else gemm
     return tuple(merged.values())
 

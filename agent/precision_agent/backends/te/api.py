@@ -152,6 +152,11 @@ class Api:
         ask = getattr(getattr(self.pytorch, "utils", None), "get_cudnn_version", None)
         return {"transformer_engine": self.version} | ({"cudnn": ".".join(map(str, ask()))} if ask else {})
 
+    def primary_weights(self, recipe: Any | None) -> AbstractContextManager[Any]:
+        """Modules that are made within hold their weights in `recipe` alone; None: in BF16."""
+        enter = getattr(self.pytorch, "quantized_model_init", None) or self.pytorch.fp8_model_init
+        return cast(AbstractContextManager[Any], enter(enabled=recipe is not None, recipe=recipe))
+
 
 @dataclass(slots=True)
 class Owner:

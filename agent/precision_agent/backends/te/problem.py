@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from precision_agent.backends.te.api import Api, absent_part
-from precision_api.exchange.request import MeasurementRequest
-from precision_api.exchange.result import Failure, RecipeScope, WeightGradients
+from precision_api.exchange.request import AttentionCore, MeasurementRequest
+from precision_api.exchange.result import Failure, WeightGradients
 from precision_api.models.model import ModelSpec
 from precision_api.models.shapes import Split
 from precision_api.models.workload import resolve
@@ -19,9 +19,10 @@ class Problem:
     sequence: int
     split: Split
     accumulation: int
-    scope: RecipeScope
     seed: int
     weight_gradients: WeightGradients = "fused"
+    attention_core: AttentionCore | None = None
+    primary_weights: bool = False
 
     @property
     def tokens(self) -> int:
@@ -50,7 +51,8 @@ def problem_of(request: MeasurementRequest, api: Api) -> Problem | Failure | Non
         sequence=plain.sequence_length,
         split=Split(plain.tensor_parallel, plain.expert_parallel),
         accumulation=plain.gradient_accumulation,
-        scope=request.recipe_scope,
         seed=request.timing.seed,
         weight_gradients=request.weight_gradients or "fused",
+        attention_core=request.attention_core,
+        primary_weights=bool(request.primary_weights),
     )

@@ -1,6 +1,7 @@
 """The request that one agent gets: what its profile asks for, on one node, in one attempt."""
 
 from precision_api.exchange import request
+from precision_api.facts.mixtures import of_mixtures
 from precision_api.facts.recipes import with_bf16
 from precision_operator.core.eligibility.request import ResolvedProfile, recipes_of
 from precision_operator.core.observe.nodes import NodeFacts
@@ -30,12 +31,15 @@ def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, atte
             gpu_uuids=(facts.published.uuids or None) if facts.way == "claim" and facts.published is not None else None,
         ),
         workload=asked.workload,
-        recipes=with_bf16(benchmarks.baseline, recipes, benchmarks.last_layers_bf16),
+        recipes=with_bf16(benchmarks.baseline, recipes, benchmarks.last_layers_bf16, of_mixtures(spec.mixtures)),
+        mixtures=spec.mixtures or None,
         listed=bool(spec.recipes),
         baseline=benchmarks.baseline,
         recipe_scope=benchmarks.scope,
         last_layers_bf16=benchmarks.last_layers_bf16,
         loss=_loss(asked),
+        attention_core=benchmarks.training.attention_core,
+        primary_weights="recipe" if benchmarks.training.primary_weights == "recipe" else None,
         weight_gradients=benchmarks.training.weight_gradients,
         may_halve_micro_batch=benchmarks.training.may_halve_micro_batch,
         gemm_modes=benchmarks.gemm.modes if benchmarks.gemm.enabled else (),

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from precision_api.exchange.request import digest
 from precision_api.facts.plain_text import three_digits
-from precision_api.facts.recipes import Recipe, by_default
+from precision_api.facts.recipes import PlainRecipe, by_default
 from precision_api.kinds.profile import ProfileSpec
 from precision_api.models.memory import WEIGHT_BYTES, too_large, training_memory
 from precision_api.models.room import layer_room
@@ -80,7 +80,7 @@ def _resolved(spec: ProfileSpec, workload: Workload) -> tuple[ResolvedWorkload, 
     return said("InvalidWorkload", detail=misfit) if misfit else (resolved, _run(spec, resolved))
 
 
-def recipes_of(spec: ProfileSpec, facts: NodeFacts) -> tuple[Recipe, ...]:
+def recipes_of(spec: ProfileSpec, facts: NodeFacts) -> tuple[PlainRecipe, ...]:
     """The profile's recipes, else all but variants that the node's GPUs run natively; of a product that is in no table
     the agent tries each, and Transformer Engine decides."""
     return tuple(spec.recipes) or by_default(facts.compute if facts.product else None)
@@ -95,7 +95,8 @@ def _run(spec: ProfileSpec, resolved: ResolvedWorkload) -> str:
     if not spec.benchmarks.loss.enabled:  # false was written into profiles as a default, before the preset decided
         benchmarks.pop("loss", None)
     fewer = [] if spec.agent.gpus == "All" else [spec.agent.gpus]
-    return digest([resolved.hash, sorted(spec.recipes), benchmarks, *fewer], 10)
+    mixtures = [mixture.model_dump(mode="json") for mixture in spec.mixtures]
+    return digest([resolved.hash, sorted(spec.recipes), benchmarks, *fewer, *mixtures], 10)
 
 
 def _image_problem(image: str, settings: Settings) -> Said | None:
@@ -144,7 +145,7 @@ def with_text(
     return workload.model_copy(update={"hugging_face_config": filled})
 
 
-def _misfit(resolved: ResolvedWorkload, recipes: tuple[Recipe, ...]) -> str | None:
+def _misfit(resolved: ResolvedWorkload, recipes: tuple[PlainRecipe, ...]) -> str | None:
     """Why a recipe that was asked for by name can't take the workload's shapes; None where all fit."""
     for recipe in recipes:
         errors = [p.message for p in step_shape_problems(resolved.gemms, recipe) if p.severity == "error"]

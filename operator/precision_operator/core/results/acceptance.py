@@ -94,7 +94,9 @@ def with_result(status: ReportStatus, result: MeasurementResult | None, terms: T
     kept = _kept(earlier, old.subject, now - SERIES_MINUTES) or {}
     lost = tuple(line for line in earlier.averages if LOST in line and line > f"{LOST}{now - SERIES_MINUTES}")
     rest = {*golden, *(name.partition("/")[0] for of in kept.values() for name in of)}
-    troubles = {r: "Partial" if result and result.partial else "NotMeasured" for r in RECIPE_NAMES if r in rest}
+    troubles: dict[Recipe, str] = {
+        r: "Partial" if result and result.partial else "NotMeasured" for r in RECIPE_NAMES if r in rest
+    }
     if result is None or result.partial or not result.gpus or not boot:
         runs = runs.model_copy(update={"troubles": troubles, "averages": _lines(kept, now, subject.gpus) + lost})
         return old.model_copy(update={"runs": runs, "subject": subject})

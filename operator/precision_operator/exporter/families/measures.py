@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from precision_api.exchange.request import Mode
 from precision_api.facts.recipes import Recipe
@@ -40,7 +40,7 @@ def group_labels(group: MedianGroup) -> Labels:
 
 def group_of(labels: Labels) -> MedianGroup:
     holds, workload_hash, scope, baseline, data = labels
-    return MedianGroup(holds == HOLDS, workload_hash, scope, cast(Recipe, baseline), data)
+    return MedianGroup(holds == HOLDS, workload_hash, scope, baseline, data)
 
 
 GROUP_LABELS = len(MedianGroup._fields)

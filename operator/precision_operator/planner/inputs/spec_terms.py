@@ -226,7 +226,7 @@ def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
     tokens = count(job.tokens, f"{at}.tokens")
     many = f"{job.tokens} are more than anybody trains on: is the unit right?"
     require(tokens <= MOST_TOKENS, f"{at}.tokens", many)
-    allowed = frozenset(job.recipes or RECIPE_NAMES) - frozenset(job.deny_recipes)
+    allowed: frozenset[Recipe] = frozenset(job.recipes or RECIPE_NAMES) - frozenset(job.deny_recipes)
     none = "no recipe is left: allow one in recipes that denyRecipes does not name"
     require(bool(allowed), f"{at}.denyRecipes", none)
     running = _running(job, f"{at}.running", tokens, start)

@@ -1,6 +1,6 @@
 """Transformer Engine's modules as the tiers use them: linear and transformer layers, and which recipe holds where."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -8,11 +8,14 @@ import torch
 
 from precision_agent.backends.te.api import Api
 from precision_agent.backends.te.sizes import Trial, windowed
+from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.experts import Experts
 from precision_agent.backends.te.steps.latent_attention import LatentAttention
-from precision_agent.precision.evidence import CORE, ROUTER
-from precision_api.exchange.result import RecipeScope, WeightGradients
-from precision_api.facts.recipes import Recipe
+from precision_agent.precision.evidence import ATTENTION_OUT, CORE, ROUTER
+from precision_api.exchange.request import AttentionCore
+from precision_api.exchange.result import WeightGradients
+from precision_api.facts.mixtures import Parts
+from precision_api.facts.recipes import PlainRecipe, Recipe
 from precision_api.models.model import ModelSpec
 from precision_api.models.shapes import Split
 
@@ -199,16 +202,27 @@ class AssembledLayer(torch.nn.Module):  # type: ignore[misc]
         return out
 
 
-def share_weights(module: Any, owner: Any) -> None:
+def share_weights(module: Any, owner: Any) -> list[tuple[torch.nn.Parameter, torch.nn.Parameter]]:
     """Gives `module` the very parameters of `owner`, a like module: variants differ in recipe, not in weights.
 
-    Matrices and vectors each in their order: experts may be in other groups, in the same order.
+    Matrices and vectors each in their order: experts may be in other groups, in the same order. Comes back with the
+    pairs, its own and the owner's, where one of the two is held quantised.
     """
+    apart = []
     for flat in (False, True):
-        mine, theirs = _slots(module, flat), _slots(owner, flat)
-        for (place, key), (other, name) in zip(mine, theirs, strict=True):
-            assert place._parameters[key].shape == other._parameters[name].shape, f"modules differ: {key} and {name}"
-            place._parameters[key] = other._parameters[name]
+        for (place, key), (other, name) in zip(_slots(module, flat), _slots(owner, flat), strict=True):
+            mine, theirs = place._parameters[key], other._parameters[name]
+            assert mine.shape == theirs.shape, f"modules differ: {key} and {name}"
+            if is_quantized(mine) or is_quantized(theirs):
+                apart.append((mine, theirs))
+            else:
+                place._parameters[key] = theirs
+    return apart
+
+
+def is_quantized(weight: torch.nn.Parameter) -> bool:
+    """Whether the weight is held in a recipe's format: a subclass of torch's own."""
+    return type(weight) is not torch.nn.Parameter
 
 
 def _slots(module: Any, flat: bool) -> list[tuple[Any, str]]:
@@ -221,24 +235,29 @@ def _slots(module: Any, flat: bool) -> list[tuple[Any, str]]:
     ]
 
 
-def keep_attention(api: Api, layer: Any, recipe: Any | None) -> None:
-    """Makes the layer's attention, with its projections, run in `recipe` (None: unquantised) whatever is around it."""
-    attend = layer.self_attention.forward
+def run_in(api: Api, module: Any, recipe: Any | None) -> None:
+    """Makes the module run in `recipe` (None: unquantised) whatever is around it."""
+    run = module.forward
 
     def forward(*arguments: Any, **named: Any) -> Any:
         with api.autocast(recipe):
-            return attend(*arguments, **named)
+            return run(*arguments, **named)
 
-    layer.self_attention.forward = forward
+    module.forward = forward
 
 
 @dataclass(slots=True)
 class Stack:
-    """The layers of one variant, with the recipe that it owns for life; the first `dense` of them are a part apart."""
+    """The layers of one variant, with the recipes that it owns for life; the first `dense` of them are a part apart.
+
+    All runs in the MLP's recipe but for modules with an autocast of their own.
+    """
 
     api: Api
     layers: tuple[Any, ...]
-    recipe: Any | None
+    parts: Parts
+    recipes: Mapping[PlainRecipe, Any | None]
+    core: AttentionCore | None = None
     rotary: torch.Tensor | None = None
     dense: int = 0
 
@@ -246,8 +265,8 @@ class Stack:
         return self.through(self.layers, x, first)
 
     def through(self, layers: Sequence[Any], x: torch.Tensor, first: bool | None) -> torch.Tensor:
-        """Through these layers, inside the recipe's autocast."""
-        with self.api.autocast(self.recipe):
+        """Through these layers, inside the outermost autocast."""
+        with self.api.autocast(self.recipes[self.parts.mlp]):
             for layer in layers:
                 x = layer(x, is_first_microbatch=first, rotary_pos_emb=self.rotary)
         return x
@@ -256,18 +275,47 @@ class Stack:
 def stack(
     api: Api,
     plans: tuple[LayerPlan, ...],
-    recipe: Recipe,
-    te_recipe: Any | None,
-    scope: RecipeScope,
-    attention_recipe: Any | None,
+    parts: Parts,
     device: torch.device,
+    core: AttentionCore | None = None,
+    primary_weights: bool = False,
 ) -> Stack:
-    """Layers of their own, in `recipe`; with scope `mlp` the attention keeps `attention_recipe`, but of bf16."""
-    layers = tuple(transformer_layer(api, plan, recipe, device) for plan in plans)
-    if scope == "mlp":
-        for layer in layers:
-            keep_attention(api, layer, attention_recipe if te_recipe else None)
-    return Stack(api, layers, te_recipe, dense=sum(plan.dense for plan in plans))
+    """Layers of their own, each part in its recipe; `core`: of attention's core, but of BF16 layers. ValueError where
+    the core's scales would never move."""
+    made = {recipe: recipes.make(api, recipe) for recipe in parts.recipes}
+    core = core if set(parts.of_layers) != {"bf16"} else None
+    te_core = recipes.make_core(api, core) if core else None
+    if core == "fp8_delayed" and parts.mlp == "bf16":
+        raise ValueError("attentionCore fp8_delayed needs an MLP that is quantised: its scales are updated with it")
+    layers = []
+    for plan in plans:
+        layer = (
+            _held(api, plan, parts, made, device)
+            if primary_weights
+            else transformer_layer(api, plan, parts.mlp, device)
+        )
+        attention = layer.self_attention
+        if parts.attention != parts.mlp:
+            run_in(api, attention, made[parts.attention])
+        if parts.attention_out != parts.attention:
+            run_in(api, attention.proj, made[parts.attention_out])
+        if te_core:
+            run_in(api, attention.core_attention, te_core)
+        layers.append(layer)
+    return Stack(api, tuple(layers), parts, made, core, dense=sum(plan.dense for plan in plans))
+
+
+def _held(api: Api, plan: LayerPlan, parts: Parts, made: Mapping[PlainRecipe, Any | None], device: torch.device) -> Any:
+    """A layer that holds each part's weights in the part's recipe: of a mixture, put together of whole layers."""
+    whole = {}
+    for recipe in parts.of_layers:
+        with api.primary_weights(made[recipe]):
+            whole[recipe] = transformer_layer(api, plan, parts.mlp, device)
+    layer = whole[parts.mlp]
+    projection = whole[parts.attention_out].self_attention.proj
+    layer.self_attention = whole[parts.attention].self_attention
+    layer.self_attention.proj = projection
+    return layer
 
 
 def rotary(api: Api, model: ModelSpec, sequence: int, device: torch.device) -> torch.Tensor | None:
@@ -280,10 +328,12 @@ def rotary(api: Api, model: ModelSpec, sequence: int, device: torch.device) -> t
     return angles.to(device)
 
 
-def told_parts(layers: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+def told_parts(layers: tuple[Any, ...], parts: Parts) -> Iterator[tuple[str, Any]]:
     """Modules of the layers with the names that a profile tells: attention, its core (no projections), MLP, router."""
     for layer in layers:
         yield "attention", layer.self_attention
+        if parts.attention_out != parts.attention:
+            yield ATTENTION_OUT, layer.self_attention.proj
         yield CORE, layer.self_attention.core_attention
         yield "mlp", layer.layernorm_mlp
         if isinstance(layer.layernorm_mlp, Experts):

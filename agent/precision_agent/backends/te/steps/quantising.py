@@ -6,27 +6,39 @@ from typing import Any
 import torch
 
 from precision_agent.backends.te.steps import recipes
-from precision_api.exchange.result import RecipeScope
-from precision_api.facts.recipes import Recipe
+from precision_agent.backends.te.steps.modules import is_quantized
+from precision_api.facts.mixtures import Parts
+from precision_api.facts.recipes import PlainRecipe
 
 
-def quantising(layers: Sequence[Any], scope: RecipeScope) -> list[Any]:
-    """The modules of all layers that hold quantizers; with scope `mlp` those behind attention."""
-    parts = layers if scope == "all" else [layer.layernorm_mlp for layer in layers]
-    return [
-        module
-        for part in parts
-        for module in part.modules()
-        if recipes.quantizers(module) and list(module.parameters(recurse=False))
-    ]
+def quantising(layers: Sequence[Any], parts: Parts) -> list[tuple[PlainRecipe, Any]]:
+    """The modules of all layers that hold quantizers, each with the recipe of its part."""
+    held = []
+    for layer in layers:
+        attention, mlp = layer.self_attention, layer.layernorm_mlp
+        told = ((attention, parts.attention), (attention.proj, parts.attention_out), (mlp, parts.mlp))
+        of = {id(module): recipe for part, recipe in told for module in part.modules()}
+        for module in layer.modules():
+            if recipes.quantizers(module) and list(module.parameters(recurse=False)):
+                held.append((of.get(id(module), parts.mlp), module))
+    return held
 
 
-def wrong_modules(recipe: Recipe, modules: Sequence[Any]) -> str | None:
-    """Why the quantizers of some module are not the recipe's, or None."""
-    if recipes.CALLS[recipe] is not None and not modules:
-        return f"{recipe}: no module of the layers has a quantizer"
-    faults = (recipes.wrong_quantizers(recipe, recipes.quantizers(module)) for module in modules)
-    return next((fault for fault in faults if fault), None)
+def wrong_modules(
+    parts: Parts, modules: Sequence[tuple[PlainRecipe, Any]], primary_weights: bool = False
+) -> str | None:
+    """Why the quantizers of some module are not those of its part's recipe, or its weights are not, or None."""
+    for recipe in parts.of_layers:
+        if recipes.CALLS[recipe] is not None and recipe not in [of for of, _ in modules]:
+            return f"{recipe}: no module of the layers has a quantizer"
+    for recipe, module in modules:
+        fault = recipes.wrong_quantizers(recipe, recipes.quantizers(module))
+        weights = [weight for weight in module.parameters(recurse=False) if weight.ndim == 2]
+        if not fault and primary_weights and recipe != "bf16" and not all(map(is_quantized, weights)):
+            fault = f"{recipe}: {type(module).__name__} holds its weights in BF16, not in the recipe alone"
+        if fault:
+            return fault
+    return None
 
 
 def delayed_scales(modules: Sequence[Any]) -> list[torch.Tensor]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from precision_agent.backends.te.api import Api, version_of
-from precision_api.facts.recipes import RECIPES, Recipe
+from precision_api.exchange.request import AttentionCore
+from precision_api.facts.recipes import RECIPES, PlainRecipe, Recipe
 
 QuantizerRole = Literal["input", "weight", "gradient"]
 SLOTS: Mapping[QuantizerRole, tuple[str, str, int]] = {
@@ -106,14 +107,15 @@ AVAILABILITY: Mapping[str, str] = {
 """Transformer Engine's own word on the hardware, by class: (bool, reason). A hint: NVFP4's says yes on sm_120."""
 
 
-def make(api: Api, recipe: Recipe) -> Any | None:
-    """A new recipe object; None for bf16, which quantises nothing. TypeError where this version lacks a field."""
+def make(api: Api, recipe: Recipe, **other: Any) -> Any | None:
+    """A new recipe object; None for bf16, which quantises nothing. `other` fields than the row's.
+    TypeError where this version lacks a field."""
     call, te_class = CALLS[recipe], RECIPES[recipe].te_class
     if not call or not te_class:
         return None
     built = getattr(api.recipe, te_class)
     offered = inspect.signature(built).parameters
-    fields = {**call.fields, **{name: value for name, value in call.later.items() if name in offered}}
+    fields = {**call.fields, **{name: value for name, value in call.later.items() if name in offered}} | other
     return built(**{name: _value(api, name, value) for name, value in fields.items()})
 
 
@@ -125,16 +127,21 @@ def _value(api: Api, name: str, value: Any) -> Any:
 
 
 @contextmanager
-def variables(recipe: Recipe) -> Iterator[None]:
-    """The recipe's own environment variables are set within: forward, backward and captures of its modules alone."""
-    call = CALLS[recipe]
-    names = call.variables if call else {}
+def variables(*of: PlainRecipe) -> Iterator[None]:
+    """These recipes' own environment variables are set within: forward, backward and captures of their modules alone;
+    of a mixture, for all of its parts."""
+    names = {name: value for recipe in of if (call := CALLS[recipe]) for name, value in call.variables.items()}
     os.environ.update(names)
     try:
         yield
     finally:
         for name in names:
             os.environ.pop(name, None)
+
+
+def make_core(api: Api, core: AttentionCore) -> Any:
+    """A new recipe object for attention's core: `fp8_dpa` alone, for none of its tensors leaves the core in FP8."""
+    return make(api, core, fp8_dpa=True)
 
 
 def hint(api: Api, recipe: Recipe) -> tuple[bool, str]:

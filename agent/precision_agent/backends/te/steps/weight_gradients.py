@@ -7,7 +7,7 @@ the others; without `is_first_microbatch` it adds for ever (module/linear.py, 2.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,19 +34,36 @@ class Gradients:
 
     def __post_init__(self) -> None:
         for parameter in self.parameters:
+            if getattr(parameter, "main_grad", parameter.grad) is not None:
+                continue  # lent by another variant's
             if self._in_main_grad(parameter):
-                parameter.main_grad = torch.zeros_like(parameter, dtype=torch.float32)
+                parameter.main_grad = _zeros(parameter, torch.float32)
                 parameter.decoupled_grad = parameter.main_grad
                 continue
-            parameter.grad = torch.zeros_like(parameter)
+            parameter.grad = _zeros(parameter, parameter.dtype)
             if self.how == "fused":
-                parameter.decoupled_grad = torch.zeros_like(parameter, dtype=torch.float32)
+                parameter.decoupled_grad = _zeros(parameter, torch.float32)
 
-    def optimizer(self, api: Api, rate: float) -> Any:
-        """FusedAdam with FP32 master weights, its state made by a step with gradients of zero."""
+    def lent(self, pairs: Sequence[tuple[torch.nn.Parameter, torch.nn.Parameter]]) -> "Gradients":
+        """The same memory for a variant that holds some of the weights in its own format: pairs of its and ours."""
+        own = {id(theirs): mine for mine, theirs in pairs}
+        for mine, theirs in pairs:
+            for name in ("main_grad", "decoupled_grad", "grad"):
+                if getattr(theirs, name, None) is not None:
+                    setattr(mine, name, getattr(theirs, name))
+        return replace(self, parameters=[own.get(id(weight), weight) for weight in self.parameters])
+
+    def optimizer(self, api: Api, rate: float, of: tuple[Any, Sequence[torch.nn.Parameter]] | None = None) -> Any:
+        """FusedAdam with FP32 master weights, its state made by a step with gradients of zero, or that `of` another
+        variant's and its weights: the next step brings these in our format."""
         fused = {"use_decoupled_grad": True} if self.how == "fused" else {}
         optimizer = api.pytorch.optimizers.FusedAdam(params=self.parameters, lr=rate, master_weights=True, **fused)
-        optimizer.step()
+        if of is None:
+            optimizer.step()
+        else:
+            optimizer.state.update(
+                (mine, of[0].state[theirs]) for mine, theirs in zip(self.parameters, of[1], strict=True)
+            )
         return optimizer
 
     def step(self, optimizer: Any) -> None:
@@ -68,3 +85,8 @@ class Gradients:
     def _in_main_grad(self, parameter: torch.nn.Parameter) -> bool:
         """A matrix that a module of Transformer Engine's multiplies; norms and biases are vectors."""
         return self.how == "fused" and parameter.ndim == 2 and not getattr(parameter, _BY_AUTOGRAD, False)
+
+
+def _zeros(parameter: torch.nn.Parameter, dtype: torch.dtype) -> torch.Tensor:
+    """Like the parameter, which may be held quantised, but plain."""
+    return torch.zeros(parameter.shape, dtype=dtype, device=parameter.device)

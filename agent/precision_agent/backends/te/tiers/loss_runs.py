@@ -11,11 +11,10 @@ from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.problem import Problem
 from precision_agent.backends.te.session.engine import Engine, generator
 from precision_agent.backends.te.sizes import Trial, trials_of
-from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import DTYPE, Stack, layer_plans, rotary, stack
 from precision_agent.method import loss
 from precision_agent.protocol import LossPlan, LossTrack
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.mixtures import Parts
 
 LAYERS = 2
 MOST_TOKENS = 4096
@@ -27,12 +26,12 @@ INIT_STD = 0.02
 
 @dataclass(slots=True)
 class LossModel:
-    """Embedding, two layers in the variant's recipe, norm and head in BF16, FusedAdam with master weights."""
+    """Embedding, two layers in the variant's recipes, norm and head in BF16, FusedAdam with master weights."""
 
     api: Api
     engine: Engine
     problem: Problem
-    recipe: Recipe
+    parts: Parts
     seed: int
     layers: Stack = field(init=False)
     embedding: torch.Tensor = field(init=False)
@@ -44,13 +43,13 @@ class LossModel:
     def __post_init__(self) -> None:
         problem, device = self.problem, self.engine.device
         torch.manual_seed(self.seed)  # Transformer Engine draws its weights from torch's own generators
-        te_recipe = recipes.make(self.api, self.recipe)
         self.sequence = min(problem.sequence, MOST_TOKENS)
         self.rows = max(-(-loss.LEAST_TOKENS // self.sequence), min(problem.micro_batch, MOST_TOKENS // self.sequence))
         dense = trials_of(problem.model)[0].dense
         trial = Trial(min(LAYERS, problem.model.num_hidden_layers) - dense, dense=dense)
         plans = layer_plans(problem.model, problem.split, trial, self.sequence * self.rows)
-        self.layers = stack(self.api, plans, self.recipe, te_recipe, problem.scope, None, device)
+        held = (problem.attention_core, problem.primary_weights)
+        self.layers = stack(self.api, plans, self.parts, device, *held)
         self.layers.rotary = rotary(self.api, problem.model, self.sequence, device)
         hidden, vocabulary = problem.model.hidden_size, problem.model.vocab_size or loss.STATES
         chance = generator(self.engine.device, self.seed)
@@ -75,10 +74,10 @@ class LossModel:
         return functional.cross_entropy(logits.float().flatten(0, 1), tokens[1:].flatten())
 
 
-def loss_run(api: Api, engine: Engine, problem: Problem, recipe: Recipe, plan: LossPlan) -> LossTrack:
+def loss_run(api: Api, engine: Engine, problem: Problem, parts: Parts, plan: LossPlan) -> LossTrack:
     """Loss and gradient norm of each step; ends at the first loss that is no finite number."""
     with Owner(api).present():
-        model = LossModel(api, engine, problem, recipe, plan.seed)
+        model = LossModel(api, engine, problem, parts, plan.seed)
         chain = loss.source(problem.model.vocab_size or loss.STATES, plan.seed)
         rate = LEARNING_RATE * plan.learning_rate_factor
         optimizer = api.pytorch.optimizers.FusedAdam(params=model.weights, lr=rate, master_weights=True)

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import IO, Any, Protocol, cast, get_args
+from typing import IO, Any, Protocol, cast
 
 import torch
 
@@ -26,13 +26,15 @@ from precision_agent.backends.te.session.engine import CudaEngine, Engine
 from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import LinearShape, layer_plans, stack
+from precision_agent.backends.te.tiers.core_probe import CORE_QUESTION, run_core
 from precision_agent.backends.te.tiers.gemm_tier import Unit
 from precision_agent.precision.kernel_grammars import KernelClass
 from precision_agent.precision.kernels import classify, emulation_seen, share_by_class
 from precision_agent.precision.verification import verdict
 from precision_agent.protocol import Probe
 from precision_api.exchange.result import KernelSeen, NumericErrors
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.mixtures import Parts
+from precision_api.facts.recipes import RECIPE_NAMES, PlainRecipe
 from precision_api.models.model import ModelSpec
 from precision_api.models.shapes import WHOLE
 
@@ -62,7 +64,7 @@ class Ended:
     stderr: str
 
 
-def probe_of(recipe: Recipe, ended: Ended) -> Probe:
+def probe_of(recipe: PlainRecipe, ended: Ended) -> Probe:
     """What the end of its process says of a recipe: ok, emulated, unsupported, or probe_failed with the reason."""
     if ended.code is None:
         message = f"{recipe}: no end of the probe within {TIMEOUT_SECONDS:g} s: its process was killed"
@@ -78,7 +80,7 @@ def probe_of(recipe: Recipe, ended: Ended) -> Probe:
     return _judged(recipe, document)
 
 
-def _judged(recipe: Recipe, answer: dict[str, Any]) -> Probe:
+def _judged(recipe: PlainRecipe, answer: dict[str, Any]) -> Probe:
     rows = [(str(name), float(seconds)) for name, seconds in answer["kernels"]]
     shares: dict[KernelClass, float] = share_by_class(rows)
     errors = NumericErrors(**answer["errors"])
@@ -104,7 +106,7 @@ def _last_object(stdout: str) -> dict[str, Any] | None:
     return None
 
 
-def run(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape = SHAPE) -> dict[str, Any]:
+def run(api: Api, engine: Engine, recipe: PlainRecipe, shape: LinearShape = SHAPE) -> dict[str, Any]:
     """One linear layer and one transformer layer, forward and backward: kernels, errors, flags; or the error.
 
     What Transformer Engine says that it has not is not tried.
@@ -119,11 +121,11 @@ def run(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape = SHAPE) ->
         return {"error": f"{type(error).__name__}: {error}"[:800]}
 
 
-def _run(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape) -> dict[str, Any]:
+def _run(api: Api, engine: Engine, recipe: PlainRecipe, shape: LinearShape) -> dict[str, Any]:
     unit = Unit(api, engine, shape, recipe, accumulation=1, seed=0)
     kernels = unit.kernels()
     plans = layer_plans(SMALL, WHOLE, Trial(1), SEQUENCE)
-    made = stack(api, plans, recipe, recipes.make(api, recipe), "all", None, engine.device)
+    made = stack(api, plans, Parts.of(recipe), engine.device)
     x = torch.randn(SEQUENCE, 1, SMALL.hidden_size, device=engine.device, dtype=torch.bfloat16, requires_grad=True)
     y = made.forward(x, None)
     y.backward(torch.randn_like(y))
@@ -140,29 +142,33 @@ def _run(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape) -> dict[s
     }
 
 
-def serve(wire: Connection, tried: Callable[[Recipe], dict[str, Any]]) -> None:
+def serve(wire: Connection, tried: Callable[[str], dict[str, Any]]) -> None:
     """Answers until the other end closes."""
     while True:
         try:
             asked = wire.recv_bytes().decode()
         except EOFError:
             return
-        is_recipe = asked in get_args(Recipe)
-        document = tried(cast(Recipe, asked)) if is_recipe else {"error": f"no recipe is called {asked[:40]}"}
+        known = asked in RECIPE_NAMES or asked.startswith(CORE_QUESTION)
+        document = tried(asked) if known else {"error": f"no recipe is called {asked[:40]}"}
         wire.send_bytes(json.dumps(document).encode())
 
 
-def _runner() -> Callable[[Recipe], dict[str, Any]]:
+def _runner() -> Callable[[str], dict[str, Any]]:
     try:
         api, engine = load(), CudaEngine()
     except Unusable as error:
         failure = {"error": str(error)}
         return lambda recipe: failure
 
-    def tried(recipe: Recipe) -> dict[str, Any]:
+    def tried(recipe: str) -> dict[str, Any]:
         gc.collect()  # of the recipe before: after this one the context may be worth nothing
         engine.release()
-        return run(api, engine, recipe)
+        return (
+            run_core(api, engine, recipe)
+            if recipe.startswith(CORE_QUESTION)
+            else run(api, engine, cast(PlainRecipe, recipe))
+        )
 
     return tried
 
@@ -181,7 +187,7 @@ def main(arguments: Sequence[str]) -> int:
 class Asks(Protocol):
     """Tries a recipe somewhere else."""
 
-    def ask(self, recipe: Recipe) -> Ended:
+    def ask(self, recipe: str) -> Ended:
         """What came of it."""
 
     def end(self) -> None:
@@ -200,7 +206,7 @@ class Prober:
         self._wire: Connection | None = None
         self._told: IO[bytes] | None = None
 
-    def ask(self, recipe: Recipe) -> Ended:
+    def ask(self, recipe: str) -> Ended:
         """The answer of a process in which nothing was broken before."""
         used = self._wire is not None
         ended = self._asked(recipe)
@@ -219,7 +225,7 @@ class Prober:
             self._told.close()
         self._wire = self._process = self._told = None
 
-    def _asked(self, recipe: Recipe) -> Ended:
+    def _asked(self, recipe: str) -> Ended:
         wire = self._wire or self._begun()
         try:
             wire.send_bytes(recipe.encode())

@@ -115,7 +115,9 @@ def profile_of_model(engine: Engine, model: VariantModel, lead_seconds: float, t
     if profile:
         return profile
     try:
-        outcome = seen(told_modules(told_parts(model.stack.layers), engine.annotate), model.eager_step, trace)
+        outcome = seen(
+            told_modules(told_parts(model.stack.layers, model.stack.parts), engine.annotate), model.eager_step, trace
+        )
     except RuntimeError as error:
         if fatal(error):
             raise

@@ -6,6 +6,7 @@ from the forward time; communication does not happen.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -38,7 +39,8 @@ from precision_agent.backends.trace import Launch, range_name
 from precision_agent.method.full_depth import REGIONS
 from precision_agent.protocol import PARTS, Part, RegionName, TracedPass
 from precision_api.exchange.result import Failure, SavedBytes
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.mixtures import Parts
+from precision_api.facts.recipes import PlainRecipe
 from precision_api.models.memory import BF16_GRADIENT_BYTES, FP32_GRADIENT_BYTES
 
 LEARNING_RATE = 1e-6
@@ -64,6 +66,8 @@ class Shared:
     gradients: Gradients = field(init=False)
     optimizer: Any = None
     owner: Stack | None = None
+    layer_bytes: int = 0
+    """Of the first variant's layers as they were made: their weights."""
 
     def __post_init__(self) -> None:
         problem, device = self.problem, self.engine.device
@@ -78,22 +82,34 @@ class Shared:
         self.head = None
         if self.trial.head and vocabulary:
             self.targets = torch.randint(vocabulary, (problem.tokens,), generator=chance, device=device)
-            self.head = self.api.pytorch.Linear(
-                in_features=model.hidden_size, out_features=vocabulary, bias=False, params_dtype=DTYPE, device=device,
-                fuse_wgrad_accumulation=problem.weight_gradients == "fused",
-            )  # fmt: skip
+            self.head = self.made_head()
         self.rotary = rotary(self.api, model, problem.sequence, device)
 
-    def adopt(self, layers: Stack) -> None:
-        """The first variant's layers give their weights to all; gradients and optimizer are made for them."""
+    def made_head(self) -> Any:
+        """The output layer with weights of its own."""
+        return self.api.pytorch.Linear(
+            in_features=self.head_shape.k, out_features=self.head_shape.n, bias=False, params_dtype=DTYPE,
+            device=self.engine.device, fuse_wgrad_accumulation=self.problem.weight_gradients == "fused",
+        )  # fmt: skip
+
+    def adopt(self, layers: Stack, layer_bytes: int) -> tuple[Gradients, Any]:
+        """The first variant's layers give their weights to all; gradients and optimizer are made for them.
+
+        Where one of two variants holds a weight quantised, each has its own, and an optimizer that writes it: gradients
+        and the optimizer's state, master weights among it, are the first variant's all the same.
+        """
         if self.owner is not None:
-            for mine, theirs in zip(layers.layers, self.owner.layers, strict=True):
-                share_weights(mine, theirs)
-            return
-        self.owner = layers
+            both = zip(layers.layers, self.owner.layers, strict=True)
+            apart = [pair for mine, theirs in both for pair in share_weights(mine, theirs)]
+            if not apart:
+                return self.gradients, self.optimizer
+            gradients, held = self.gradients.lent(apart), (self.optimizer, self.weights)
+            return gradients, self.optimizer and gradients.optimizer(self.api, LEARNING_RATE, held)
+        self.owner, self.layer_bytes = layers, layer_bytes
         self.gradients = Gradients(self.problem.weight_gradients, self.weights, self.problem.accumulation)
         if self.trial.optimizer:
             self.optimizer = self.gradients.optimizer(self.api, LEARNING_RATE)  # outside of any variant's memory
+        return self.gradients, self.optimizer
 
     @property
     def weights(self) -> list[torch.nn.Parameter]:
@@ -126,10 +142,10 @@ class _Flow:
 
 @dataclass(slots=True)
 class VariantModel:
-    """One variant's model: its own layers, recipe object and program."""
+    """One variant's model: its own layers, recipe objects and program."""
 
     shared: Shared
-    recipe: Recipe
+    parts: Parts
     program: graphs.Program = field(init=False)
     own_bytes: int = field(init=False)
     bytes_before: int = field(init=False)
@@ -138,6 +154,11 @@ class VariantModel:
     """What the layers' forward pass keeps for the backward pass."""
     pace: Mapping[RegionName, float] = field(default_factory=dict)
     stack: Stack = field(init=False)
+    head: Any = field(init=False)
+    gradients: Gradients = field(init=False)
+    optimizer: Any = field(init=False)
+    weight_bytes: int = field(init=False)
+    """Of the layers beyond those of the first variant: where weights are held quantised, below 0."""
     eager: tuple[Launch, ...] = ()  # as a profile saw its eager steps
     _owner: Owner = field(init=False)
     _flows: dict[str, _Flow] = field(default_factory=dict)
@@ -147,10 +168,17 @@ class VariantModel:
         api, engine = shared.api, shared.engine
         self._owner = Owner(api)
         with self._owner.present():
-            te_recipe = recipes.make(api, self.recipe)
-            self.stack = stack(api, shared.plans, self.recipe, te_recipe, problem.scope, None, engine.device)
-            self.stack.rotary = shared.rotary
-            shared.adopt(self.stack)
+            before = engine.allocated_bytes()
+            self.stack = stack(
+                api, shared.plans, self.parts, engine.device, problem.attention_core, problem.primary_weights
+            )
+            made = engine.allocated_bytes() - before
+            self.stack.rotary, self.head = shared.rotary, shared.head
+            if shared.head is not None and self.parts.head != "bf16":
+                self.head = shared.made_head()
+                share_weights(self.head, shared.head)
+            self.gradients, self.optimizer = shared.adopt(self.stack, made)
+            self.weight_bytes = made - shared.layer_bytes if problem.primary_weights else 0
             engine.forget_peaks()
             self.bytes_before = engine.allocated_bytes()
             self.program = graphs.Program(engine, self._regions(), self._cycle())
@@ -162,7 +190,9 @@ class VariantModel:
         """Captures and checks; why this variant can't be timed, or None."""
         with self._owner.present():
             self.program.capture(self._evidence)
-            misfit = wrong_modules(self.recipe, self._quantising)
+            misfit = wrong_modules(self.parts, self._quantising, self.shared.problem.primary_weights)
+            if any(bool((scale == 1).all()) for scale in delayed_scales(self._delayed_cores)):
+                misfit = "attentionCore fp8_delayed: scales are 1 after the warm-up, they never move"
             if misfit:
                 return Failure(reason="wrong_quantizer", message=misfit)
             self.program.pace()
@@ -250,7 +280,7 @@ class VariantModel:
     def flags(self) -> dict[str, bool]:
         """Quantizers' flags of the last layer's last module."""
         modules = self._quantising
-        return recipes.flags_of(modules[-1]) if modules else {}
+        return recipes.flags_of(modules[-1][1]) if modules else {}
 
     @property
     def _forwards(self) -> tuple[RegionName, ...]:
@@ -278,8 +308,8 @@ class VariantModel:
                 "dense_backward": self._backward(batch_kind, dense=True),
             }
             made += [graphs.Region(name, batch_kind, works[name]) for name in self._micro]
-        if self.shared.optimizer is not None:
-            made.append(graphs.Region("optimizer", "step", partial(self.shared.gradients.step, self.shared.optimizer)))
+        if self.optimizer is not None:
+            made.append(graphs.Region("optimizer", "step", partial(self.gradients.step, self.optimizer)))
         return tuple(made)
 
     def _cycle(self) -> tuple[tuple[str, str], ...]:
@@ -315,13 +345,15 @@ class VariantModel:
 
     def _head(self, batch_kind: str, first: bool | None) -> Any:
         flow, shared = self._flows[batch_kind], self.shared
-        microbatch = shared.gradients.microbatch(first)
+        te_recipe = self.stack.recipes.get(self.parts.head)
+        microbatch = first if te_recipe else self.gradients.microbatch(first)
 
         def work() -> None:
             assert flow.leaf is not None
             flow.leaf.grad = None
             flat = flow.leaf.reshape(shared.head_shape.m, shared.head_shape.k)
-            logits = call_linear(shared.head, shared.head_shape, flat, microbatch)
+            with shared.api.autocast(te_recipe) if te_recipe else nullcontext():
+                logits = call_linear(self.head, shared.head_shape, flat, microbatch)
             functional.cross_entropy(logits.float(), shared.targets).backward()
 
         return work
@@ -340,14 +372,16 @@ class VariantModel:
         return work
 
     def _evidence(self, program: graphs.Program) -> graphs.ReplayEvidence:
-        first, scales = self._replayed(program), delayed_scales(self._quantising)
+        first = self._replayed(program)
+        linear = [module for recipe, module in self._quantising if recipe == "fp8_delayed"]
+        delayed = [(modules, delayed_scales(modules)) for modules in (linear, self._delayed_cores) if modules]
         second = self._replayed(program)
-        call = recipes.CALLS[self.recipe]
-        finite = bool(torch.isfinite(second).all())
-        if call is None:
-            return graphs.ReplayEvidence(finite=finite)
-        moved = scales_move(self._quantising, scales, lambda: self._replayed(program)) if call.delayed else None
-        return graphs.ReplayEvidence(moved, not torch.equal(first, second) if call.stochastic else None, finite)
+        calls = [call for recipe in self.parts.recipes if (call := recipes.CALLS[recipe])]
+        finite, stochastic = bool(torch.isfinite(second).all()), any(call.stochastic for call in calls)
+        moved = [scales_move(*held, lambda: self._replayed(program)) for held in delayed]
+        return graphs.ReplayEvidence(
+            all(moved) if moved else None, not torch.equal(first, second) if stochastic else None, finite
+        )
 
     def _replayed(self, program: graphs.Program) -> torch.Tensor:
         self._all_but_optimizer(program)
@@ -363,9 +397,16 @@ class VariantModel:
                 program.go((region.name, region.batch_kind))
 
     @property
-    def _quantising(self) -> list[Any]:
-        """The modules of all layers that hold quantizers of this variant's recipe."""
-        return quantising(self.stack.layers, self.shared.problem.scope)
+    def _delayed_cores(self) -> list[Any]:
+        """Attention's cores, where their scales are delayed: no module that trains shows it."""
+        cores = [layer.self_attention.core_attention for layer in self.stack.layers]
+        return cores if self.stack.core == "fp8_delayed" else []
+
+    @property
+    def _quantising(self) -> list[tuple[PlainRecipe, Any]]:
+        """The modules that hold quantizers, each with the recipe that they must be of."""
+        held = quantising(self.stack.layers, self.parts)
+        return [*held, (self.parts.head, self.head)] if self.head is not self.shared.head else held
 
 
 def regions_of(timings: graphs.Timings) -> Mapping[RegionName, float]:

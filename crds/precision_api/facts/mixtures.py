@@ -1,0 +1,125 @@
+"""Which recipe each part of a layer runs in: the same in all of them, or a mixture that a profile names.
+
+Published recipes mix formats by projection: Nemotron 3 Super trains attention in BF16, Mamba-2's output projection in
+MXFP8 and the rest in NVFP4 (Megatron-Bridge, perf_recipes/nemotronh).
+"""
+
+from dataclasses import astuple, dataclass, fields
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from precision_api.facts.recipes import MIXTURE_NAME, MOST_MIXTURES, RECIPE_NAMES, PlainRecipe, layers_in_bf16
+from precision_api.facts.schema import Document, Rule, cel, patterned
+
+_NOT_DELAYED = (
+    "fp8_delayed can't be part of a mixture: its scales are updated only where the outermost autocast is its own; use "
+    "fp8_current"
+)
+_SAME_NAME = "two mixtures have one name: give each its own"
+
+
+def _scaled_at_once(recipe: PlainRecipe) -> PlainRecipe:
+    if recipe == "fp8_delayed":
+        raise ValueError(_NOT_DELAYED)
+    return recipe
+
+
+PartRecipe = Annotated[
+    PlainRecipe,
+    AfterValidator(_scaled_at_once),
+    Field(json_schema_extra=cel(("self != 'fp8_delayed'", _NOT_DELAYED))),
+]
+MixtureName = Annotated[
+    str,
+    patterned(MIXTURE_NAME, 40, "write lower case letters, digits, - and _, for example nemotron3-super"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The recipe of each part. A plain recipe has itself everywhere but in the head, which stays in BF16."""
+
+    mlp: PlainRecipe
+    attention: PlainRecipe
+    attention_out: PlainRecipe
+    mamba: PlainRecipe
+    mamba_out: PlainRecipe
+    head: PlainRecipe = "bf16"
+
+    @staticmethod
+    def of(mlp: PlainRecipe, mixers: PlainRecipe | None = None) -> "Parts":
+        """One recipe in all layers; `mixers`: of attention's and Mamba-2's projections, where it is another one."""
+        return Parts(mlp, *[mixers or mlp] * 4)
+
+    @property
+    def recipes(self) -> tuple[PlainRecipe, ...]:
+        """Each once, the MLP's first."""
+        return tuple(dict.fromkeys(astuple(self)))
+
+    @property
+    def of_layers(self) -> tuple[PlainRecipe, ...]:
+        """The same without the head's."""
+        return tuple(dict.fromkeys(astuple(self)[:-1]))
+
+    def layers_in_bf16(self, layers: int, asked: int | None) -> int:
+        """How many of a model's layers stay in BF16: as many as the recipe of any part says."""
+        return max(layers_in_bf16(recipe, layers, asked) for recipe in self.recipes)
+
+
+class Mixture(Document):
+    """A recipe of several: each part of a layer in its own."""
+
+    RULES = (
+        Rule(
+            f"!(self.name in {[*RECIPE_NAMES]})",
+            "a recipe has this name: give the mixture another one",
+            lambda mixture: mixture.name not in RECIPE_NAMES,
+        ),
+    )
+
+    name: MixtureName = Field(description="What results, metrics and tables call it; use a name for one mixture only.")
+    mlp: PartRecipe = Field(description="Of the MLP, or the experts; both of its projections are one module.")
+    attention: PartRecipe | None = Field(None, description="Of the projections into attention; left out, mlp's.")
+    attention_out: PartRecipe | None = Field(None, description="Of attention's output projection; left out, mlp's.")
+    mamba: PartRecipe | None = Field(None, description="Of Mamba-2's input projection; left out, mlp's.")
+    mamba_out: PartRecipe | None = Field(None, description="Of Mamba-2's output projection; left out, mlp's.")
+    head: PartRecipe = Field("bf16", description="Of the output layer over the vocabulary.")
+
+    @property
+    def parts(self) -> Parts:
+        """The recipe of each part."""
+        return Parts(**{field.name: getattr(self, field.name) or self.mlp for field in fields(Parts)})
+
+
+def _names_once(mixtures: tuple[Mixture, ...]) -> tuple[Mixture, ...]:
+    if len({mixture.name for mixture in mixtures}) < len(mixtures):
+        raise ValueError(_SAME_NAME)
+    return mixtures
+
+
+Mixtures = Annotated[
+    Annotated[tuple[Mixture, ...], Field(max_length=MOST_MIXTURES)],
+    AfterValidator(_names_once),
+    Field(json_schema_extra=cel(("self.all(x, self.exists_one(y, x.name == y.name))", _SAME_NAME))),
+]
+
+
+def of_mixtures(mixtures: tuple[Mixture, ...] | None) -> tuple[PlainRecipe, ...]:
+    """The recipes of all parts of these, each once."""
+    return tuple(dict.fromkeys(recipe for mixture in mixtures or () for recipe in mixture.parts.recipes))
+
+
+_GEMM_PARTS = {
+    **dict.fromkeys(("qkv", "q_proj", "q_down", "q_up", "kv_down", "kv_up"), "attention"),
+    "attn_out": "attention_out",
+    "mamba_in": "mamba",
+    "mamba_out": "mamba_out",
+}
+
+
+def part_of(gemm: str, quantized: bool) -> str | None:
+    """The part that a listed GEMM is of; None of a router, which no recipe quantises."""
+    if not quantized:
+        return None if "router" in gemm else "head"
+    return _GEMM_PARTS.get(gemm, "mlp")
