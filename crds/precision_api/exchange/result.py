@@ -185,7 +185,7 @@ class Verification(Record):
     share: float | None = None
     message: Note = ""
     kernels: tuple[KernelSeen, ...] = Field((), max_length=24)
-    flags: dict[Word, bool] = Field(default_factory=dict, max_length=12)
+    flags: dict[Word, bool] = Field(default_factory=dict, max_length=32)
     errors: NumericErrors | None = None
     saved_bytes_ratio: float | None = None
     saved: tuple[SavedBytes, ...] = Field((), max_length=16)

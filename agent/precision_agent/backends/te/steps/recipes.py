@@ -168,9 +168,10 @@ def quantizers(module: Any) -> dict[QuantizerRole, Any]:
 
 
 def flags_of(module: Any) -> dict[str, bool]:
-    """`role.flag` of the MXFP8 and NVFP4 quantizers of a module, as they stand now; empty for other recipes."""
+    """`role.flag` of the MXFP8 and NVFP4 quantizers of a module, and rows' variables, as they stand now."""
     names = ("with_rht", "stochastic_rounding", "with_2d_quantization", "nvfp4_use_4over6")
-    return {
+    own = {name for call in CALLS.values() if call for name in call.variables}
+    return dict.fromkeys(sorted(own & os.environ.keys()), True) | {
         f"{role}.{name}": bool(getattr(quantizer, name))
         for role, quantizer in quantizers(module).items()
         for name in names
