@@ -119,7 +119,7 @@ def test_a_speedup_over_the_recorded_baseline_and_back_is_its_inverse() -> None:
 OLD = {"scope": "mlp", "baseline": "fp8_block", "timing": "1/quick/mlp"}
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "attention in the old baseline's recipe": ({}, OLD, "an earlier agent kept attention's projections in fp8_block"),
-    "not measured": ({"recipe": "nvfp4"}, {}, "no figures of mxfp8 to compare with: it was not measured"),
+    "failed": ({"verdict": "unknown", "failure": "probe_failed: no"}, {}, "mxfp8 to compare with: probe_failed: no"),
     "fell back": ({"verdict": "fallback"}, {}, "no figures of mxfp8 to compare with: its verdict is fallback"),
 }
 
@@ -143,6 +143,17 @@ def test_ratios_that_a_run_does_not_allow_are_refused_in_words(row: Any, run: An
     assert not re.search(r"\dx", told.stdout)
 
 
+def test_a_mixture_is_a_recipe_to_every_reader(api: Api, tmp_path: Path) -> None:
+    name, page = "nemotron3-super_by-projection", tmp_path / "page.html"
+    status = report_status([recipe_row("mxfp8", 1.3), recipe_row(name, 1.35)])
+    api.profiles(profile_object())
+    api.reports(*(report_object(node, status=status) for node in "ab"))
+    assert "0.96x" in api.run("status", "nightly", "--baseline", name).stdout
+    assert api.run("report", "nightly", "--baseline", "mxfp8", "-o", str(page), "--price", "2").exit_code == 0
+    assert all(words in page.read_text() for words in (">nemotron3<", ">-super_by-pr…<", f"<td>{name}</td>"))
+    assert name in api.run("compare", "a", "b", "-o", "json").stdout
+
+
 def test_nothing_is_faster_than_a_baseline_whose_precision_is_in_doubt() -> None:
     rows = [recipe_row("mxfp8", verdict="fallback"), recipe_row("nvfp4", 1.3)]
     status = ReportStatus.model_validate(report_status(rows, baseline="mxfp8", provenance="measured", simulated=[]))
@@ -154,7 +165,7 @@ def test_nothing_is_faster_than_a_baseline_whose_precision_is_in_doubt() -> None
     ("words", "said"),
     [
         (("status", "--baseline", "mxfp8"), "of one profile: kubectl precision status PROFILE --baseline mxfp8"),
-        (("status", "nightly", "--baseline", "mxfp9"), "there is no such recipe; take one of bf16, "),
+        (("status", "nightly", "--baseline", "mxfp9"), "no node has figures of it; take one of bf16, mxfp8"),
     ],
 )
 def test_a_baseline_that_can_not_be_is_refused(words: tuple[str, ...], said: str, api: Api) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import digits
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipe_text
+from precision_api.facts.recipes import Recipe, in_order, recipe_text
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, figure
 from precision_operator.cli.output import as_columns, wrapped
 from precision_operator.cli.results import figures_view, of_profile, pool_of, reading_of, reports_of
@@ -44,20 +44,23 @@ async def read_pool_recipes(cluster: Cluster, profile: ProfileView, over: str | 
 
 def pool_recipes(reports: Iterable[ReportView], over: str | None = None) -> PoolRecipes:
     """Medians over the nodes of each pool, chosen as for the profile's status; pools by name."""
-    pools = grouped((pool_of(report), reading_of(report)) for report in reports if pool_of(report))
-    made = {name: over_recipe(pools[name], over) for name in sorted(pools)}
-    for sentence in dict.fromkeys(said for _, words in made.values() for said in words):
+    known = [report for report in reports if pool_of(report)]
+    readings, said = over_recipe(map(reading_of, known), over)
+    for sentence in said:
         note(sentence)
-    return {name: _recipes(Pool(of_pool)) for name, (of_pool, _) in made.items()}
+    pools = grouped((pool_of(report), reading) for report, reading in zip(known, readings, strict=True))
+    return {name: _recipes(Pool(tuple(pools[name]))) for name in sorted(pools)}
 
 
 def over_recipe(readings: Iterable[Reading], over: str | None) -> tuple[tuple[Reading, ...], tuple[str, ...]]:
     """With speedups over that recipe, and what is to be said of them; ends the command where it is no recipe."""
+    before = tuple(readings)
     if over is None:
-        return tuple(readings), ()
-    if over not in RECIPE_NAMES:
-        fail(f"--baseline {over}: there is no such recipe; take one of {', '.join(RECIPE_NAMES)}")
-    made = [rebased(reading, over) for reading in readings]
+        return before, ()
+    names = in_order(recipe for reading in before for recipe in reading.rows)
+    if before and over not in names:
+        fail(f"--baseline {over}: no node has figures of it; take one of {', '.join(names)}")
+    made = [rebased(reading, over) for reading in before]
     return tuple(reading for reading, _ in made), tuple(dict.fromkeys(said for _, said in made if said))[:SENTENCES]
 
 

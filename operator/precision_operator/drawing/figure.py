@@ -23,9 +23,21 @@ _MARKS: tuple[tuple[str, str], ...] = (
     ("#A6761D", "14 3 2 3"),
 )
 """Colour and dash of each recipe, in the order of the table of recipes. BF16 is grey: light and dark show it."""
-_BY_RECIPE = dict(zip(RECIPE_NAMES, cycle(_MARKS), strict=False))
-RECIPE_COLOURS: Mapping[Recipe, str] = {recipe: colour for recipe, (colour, _) in _BY_RECIPE.items()}
-RECIPE_DASHES: Mapping[Recipe, str] = {recipe: dash for recipe, (_, dash) in _BY_RECIPE.items()}
+
+
+class _Marks(dict[Recipe, str]):
+    """By recipe; a mixture has one by the letters of its name."""
+
+    def __init__(self, of: int) -> None:
+        super().__init__({recipe: marks[of] for recipe, marks in zip(RECIPE_NAMES, cycle(_MARKS), strict=False)})
+        self._of = of
+
+    def __missing__(self, name: Recipe) -> str:
+        return _MARKS[1 + sum(name.encode()) % (len(_MARKS) - 1)][self._of]
+
+
+RECIPE_COLOURS: Mapping[Recipe, str] = _Marks(0)
+RECIPE_DASHES: Mapping[Recipe, str] = _Marks(1)
 PARTS = ("#0072B2", "#56B4E9", "#E69F00", "#F0E442", "#009E73", "#CC79A7", "#D55E00", "#999999")
 """For the parts of a stack, in their order."""
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from precision_api.exchange.message import Detail
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.summary import summarize
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipe_text
+from precision_api.facts.recipes import Recipe, in_order, recipe_text
 from precision_api.kinds.profile import Thresholds
 from precision_api.kinds.report import Origin, ReportHardware, ReportSoftware, ReportStatus
 from precision_operator.core.results import pool as core_pool
@@ -151,7 +151,7 @@ def _pool(name: str, facts: Given) -> PoolFigures:
     return PoolFigures(
         name=name,
         nodes=nodes,
-        rows=tuple(_row(recipe, figures) for recipe in RECIPE_NAMES if recipe in recipes),
+        rows=tuple(_row(recipe, figures) for recipe in in_order(recipes)),
         gpus=gpus,
         baseline=figures.population[0].group.baseline if figures.population else "bf16",
         recipe=figures.best,

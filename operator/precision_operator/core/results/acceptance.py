@@ -20,7 +20,7 @@ from precision_api.acceptance.values import UNHEALTHY, Look, Row, Speeds, Verdic
 from precision_api.exchange.peers import PeerKey, key_of
 from precision_api.exchange.request import digest
 from precision_api.exchange.result import MeasurementResult
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.recipes import Recipe, in_order
 from precision_api.kinds.report import AcceptanceRuns, AcceptanceSubject, ReportAcceptance, ReportStatus
 from precision_operator.core.attempts import verdicts
 from precision_operator.core.attempts.verdicts import Terms, basis_of, change, expired, ill, noted, run_of, unhealthy
@@ -94,9 +94,9 @@ def with_result(status: ReportStatus, result: MeasurementResult | None, terms: T
     kept = _kept(earlier, old.subject, now - SERIES_MINUTES) or {}
     lost = tuple(line for line in earlier.averages if LOST in line and line > f"{LOST}{now - SERIES_MINUTES}")
     rest = {*golden, *(name.partition("/")[0] for of in kept.values() for name in of)}
-    troubles: dict[Recipe, str] = {
-        r: "Partial" if result and result.partial else "NotMeasured" for r in RECIPE_NAMES if r in rest
-    }
+    troubles: dict[Recipe, str] = dict.fromkeys(
+        in_order(rest), "Partial" if result and result.partial else "NotMeasured"
+    )
     if result is None or result.partial or not result.gpus or not boot:
         runs = runs.model_copy(update={"troubles": troubles, "averages": _lines(kept, now, subject.gpus) + lost})
         return old.model_copy(update={"runs": runs, "subject": subject})

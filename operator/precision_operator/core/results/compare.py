@@ -14,7 +14,7 @@ from typing import Literal
 
 from precision_api.exchange.stats import LEAST_DIFFERENCE
 from precision_api.facts.plain_text import number_of
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipe_text
+from precision_api.facts.recipes import Recipe, in_order, recipe_text
 from precision_api.kinds.profile import Thresholds
 from precision_operator.core.results.intervals import ratio_of_medians
 from precision_operator.core.results.outliers import outliers_of
@@ -106,7 +106,9 @@ def _paired(a: Side, b: Side, pairs: Pairs, allowed: str | None) -> Comparison |
         out = len(compared) - len(changed)
         notes.append(f"{_are(out)} left out: nothing has changed on {'it' if out == 1 else 'them'}")
     taken = [pair for pair, _ in changed]
-    rows = tuple(row for recipe in RECIPE_NAMES if (row := _paired_row(recipe, taken)) is not None)
+    rows = tuple(
+        row for recipe in _recipes(*zip(*taken, strict=True)) if (row := _paired_row(recipe, taken)) is not None
+    )
     throttled = sum(x.throttled or y.throttled for x, y in taken)
     if throttled:
         was, still = ("was", "it is") if throttled == 1 else ("were", "they are")
@@ -147,7 +149,7 @@ def _groups(a: Side, b: Side, allowed: str | None) -> Comparison | Refused:
         return _several("; ".join(texts[name] for name in names), sorted(names, key=lambda name: name != kind))
     notes += _throttled_out(a, b)
     difference = names[0] if names else None
-    rows = tuple(row for recipe in RECIPE_NAMES if (row := _group_row(recipe, a, b)) is not None)
+    rows = tuple(row for recipe in _recipes(a.points, b.points) if (row := _group_row(recipe, a, b)) is not None)
     notes += [text for row in rows for text in _apart(row.recipe, (a, b))]
     return _told(a, b, "groups", difference, rows, notes, (a.points, b.points))
 
@@ -163,11 +165,15 @@ def _of_shared_hardware(side: Side, other: Side) -> Side:
     return replace(side, points=kept, notes=(*side.notes, left))
 
 
+def _recipes(*sides: Iterable[Point]) -> tuple[Recipe, ...]:
+    return in_order(figure.recipe for points in sides for point in points for figure in point.figures)
+
+
 def _throttled_out(a: Side, b: Side) -> list[str]:
     """How many nodes' figures of each recipe are not in the medians."""
     out = [
         f"{number_of(count, 'node')} with {recipe}"
-        for recipe in RECIPE_NAMES
+        for recipe in _recipes(a.points, b.points)
         if (count := sum(len(_figures(side.points, recipe)) - len(_steady(side.points, recipe)) for side in (a, b)))
     ]
     return [f"left out, since throttled: {', '.join(out)}"] if out else []

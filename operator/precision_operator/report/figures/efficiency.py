@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.recipes import Recipe, in_order
 from precision_operator.drawing import svg
 from precision_operator.drawing.figure import RECIPE_COLOURS, Figure
 from precision_operator.report.facts import Given, PoolFigures, PoolRow
@@ -74,7 +74,7 @@ def _legend(drawn: Sequence[PoolFigures], titles: Mapping[Recipe, str]) -> list[
     for at, pool in enumerate(drawn):
         y = BOTTOM + 44 + 15 * at
         lines[at] = _mark(at, 10, y - 4, svg.FAINT) + svg.words(22, y, pool.name, size=svg.SMALL)
-    for at, recipe in enumerate(sorted(titles, key=RECIPE_NAMES.index)):
+    for at, recipe in enumerate(in_order(titles)):
         y = BOTTOM + 44 + 15 * at
         lines[at] = lines.get(at, "") + _mark(0, svg.WIDTH / 2 + 30, y - 4, RECIPE_COLOURS[recipe])
         lines[at] += svg.words(svg.WIDTH / 2 + 42, y, titles[recipe], size=svg.SMALL)

@@ -38,10 +38,22 @@ def named(row: PoolRow) -> str:
 
 
 def row_name(row: PoolRow, right: float, y: float) -> str:
-    """The recipe beside its bar, `right` being where the name ends and `y` its baseline; below it what is special."""
+    """The recipe beside its bar, which ends at `right`, its baseline at `y`; below it its rest or what is special."""
     below = EMULATED if row.emulated else f"last {row.layers_bf16} in BF16" if row.layers_bf16 else ""
+    name, rest = _in_two(row.recipe)
+    if rest:
+        return words(right, y - 4, name, "end", SMALL) + words(right, y + 7, rest, "end", SMALL)
     mark = words(right, y + 11, below, "end", SMALL, FAIL if below == EMULATED else FAINT) if below else ""
-    return words(right, y - (3 if mark else 0), row.recipe, "end") + mark
+    return words(right, y - (3 if mark else 0), name, "end") + mark
+
+
+def _in_two(name: str, most: int = 12) -> tuple[str, str]:
+    """A name for two lines of so many letters, cut before a hyphen or an underscore; empty second where it fits one."""
+    if len(name) <= most:
+        return name, ""
+    at = max(name.rfind("_", 1, most + 1), name.rfind("-", 1, most + 1))
+    at = at if at > 0 else most
+    return name[:at], name[at:] if len(name) - at <= most + 1 else f"{name[at : at + most]}…"
 
 
 def pool_head(pool: PoolFigures, y: float) -> str:

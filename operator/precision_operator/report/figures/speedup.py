@@ -28,13 +28,14 @@ def speedup(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
         svg=_drawing(facts, shown, expected),
         caption=_caption(shown, any(expected.values())),
         source=of_nodes(nodes),
-        head=("pool", "recipe", "TFLOP/s per GPU", "speedup", "tokens/s", "nodes", "verdict", "reason"),
+        head=("pool", "recipe", "TFLOP/s per GPU", "speedup", "GEMMs", "tokens/s", "nodes", "verdict", "reason"),
         rows=tuple(
             (
                 pool.name,
                 row.title,
                 spread_text(row.teraflops, 0),
                 spread_text(row.speedup, 3, "x"),
+                spread_text(row.gemms, 3, "x"),
                 spread_text(row.rate, 0),
                 str(row.nodes),
                 row.verdict,
