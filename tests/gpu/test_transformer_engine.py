@@ -28,6 +28,7 @@ from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import GemmCase, Variant, cases_of
 from precision_agent.method.full_depth import depth_check, depth_of
 from precision_agent.method.loss import divergence
+from precision_agent.precision.evidence import verification_of
 from precision_agent.precision.kernels import classify, share_by_class
 from precision_agent.precision.verification import EXPECTED_CLASS, numeric_verdict
 from precision_agent.protocol import LossPlan, LossTrack, Profile, Sample
@@ -217,6 +218,45 @@ def test_in_scope_mlp_the_attentions_kernels_are_bf16(te: api.Api) -> None:
     }
     assert by_module["attention"].get("fp8", 0.0) == 0.0
     assert by_module["mlp"].get("fp8", 0.0) > 0.98
+
+
+MIXTURE = {"name": "mixed", "mlp": "fp8_block", "attention": "fp8_current", "attentionOut": "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "label"),
+    [
+        ({"mixtures": [MIXTURE]}, "mixed"),
+        ({"mixtures": [MIXTURE | {"mlp": "bf16", "head": "fp8_current"}]}, "mixed"),
+        ({"mixtures": [MIXTURE], "primary_weights": "recipe"}, "mixed"),
+        ({"primary_weights": "recipe"}, "fp8_current"),
+        ({"primary_weights": "recipe"}, "fp8_delayed"),
+        ({"attention_core": "fp8_delayed"}, "fp8_current"),
+        ({"attention_core": "fp8_delayed"}, "fp8_delayed"),
+        ({"attention_core": "fp8_delayed", "primary_weights": "recipe", "mixtures": [MIXTURE]}, "mixed"),
+    ],
+)
+def test_parts_run_in_their_recipes_and_attention_in_fp8_in_graphs_beside_bf16s_step(asked: Any, label: str) -> None:
+    """On Hopper: for a Blackwell GPU, whose block scaling is emulated, name other recipes."""
+    backend = TransformerEngine(request(recipes=["bf16", "fp8_current", "fp8_delayed"], **asked), "cuda")
+    cases = cases_of(backend._request, resolve(backend._request.workload))
+    assert cases.training is not None
+    bf16, variant = cases.baseline, next(one for one in cases.variants if one.label == label)
+    assert backend.probe(variant).availability == "ok", backend.probe(variant)
+    for each in (bf16, variant):
+        assert backend.prepare(cases.training, each) is None
+        ran = sample(backend.measure(cases.training, each, 0.5))
+        assert ran.execution == "graph", ran.execution_reason
+    profile, probe = backend.profile(variant, "training", 0.5), backend.probe(variant)
+    assert isinstance(profile, Profile), profile
+    core = backend._request.attention_core
+    found = verification_of(variant, core, probe, profile, backend.inspect(variant))
+    assert found.verdict == "verified", found.message
+    state, base = backend.memory(variant).state_bytes, backend.memory(bf16).state_bytes
+    assert state is not None
+    assert base is not None
+    assert state == pytest.approx(base, rel=0.02), "two directions of FP8 take what BF16 takes"
+    backend._drop_all()
 
 
 def test_a_refused_capture_leaves_memory_random_numbers_and_the_next_capture_whole(engine: CudaEngine) -> None:

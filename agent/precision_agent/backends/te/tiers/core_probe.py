@@ -48,6 +48,9 @@ def run_core(api: Api, engine: Engine, question: str) -> dict[str, Any]:
     asked = json.loads(question.removeprefix(CORE_QUESTION))
     versions = ", ".join(f"{name} {version}" for name, version in api.versions.items())
     where, error, is_declined = f"{torch.cuda.get_device_name(engine.device)}, {versions}", "", True
+    available, reason = recipes.hint(api, asked["core"])
+    if not available:
+        return {"where": where, "refused": reason}
     with engine.stream(), choosing(api) as said:
         try:
             _attend(api, engine, asked["core"], asked["shape"], asked["attention"])

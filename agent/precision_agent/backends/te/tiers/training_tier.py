@@ -191,6 +191,8 @@ class VariantModel:
         with self._owner.present():
             self.program.capture(self._evidence)
             misfit = wrong_modules(self.parts, self._quantising, self.shared.problem.primary_weights)
+            if self.head is not self.shared.head:
+                misfit = misfit or recipes.wrong_quantizers(self.parts.head, recipes.quantizers(self.head))
             if any(bool((scale == 1).all()) for scale in delayed_scales(self._delayed_cores)):
                 misfit = "attentionCore fp8_delayed: scales are 1 after the warm-up, they never move"
             if misfit:
@@ -404,9 +406,8 @@ class VariantModel:
 
     @property
     def _quantising(self) -> list[tuple[PlainRecipe, Any]]:
-        """The modules that hold quantizers, each with the recipe that they must be of."""
-        held = quantising(self.stack.layers, self.parts)
-        return [*held, (self.parts.head, self.head)] if self.head is not self.shared.head else held
+        """The layers' modules that hold quantizers, each with the recipe that they must be of."""
+        return quantising(self.stack.layers, self.parts)
 
 
 def regions_of(timings: graphs.Timings) -> Mapping[RegionName, float]:
