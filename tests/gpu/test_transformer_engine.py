@@ -22,6 +22,7 @@ from precision_agent.backends.te.steps.experts import Experts
 from precision_agent.backends.te.steps.modules import LinearShape
 from precision_agent.backends.te.steps.quantising import delayed_scales
 from precision_agent.backends.te.tiers.gemm_tier import Unit, sample_of
+from precision_agent.backends.te.tiers.probe import Prober, probe_of
 from precision_agent.backends.te.tiers.profiles import profile_of_units
 from precision_agent.backends.te.tiers.saved import saved_by
 from precision_agent.backends.transformer_engine import TransformerEngine
@@ -95,13 +96,23 @@ def test_the_installed_transformer_engine_takes_our_calls(te: api.Api) -> None:
     assert {"enabled", te.recipe_parameter} <= set(inspect.signature(getattr(te.pytorch, te.autocast_name)).parameters)
 
 
+@pytest.fixture(scope="module")
+def prober() -> Iterator[Prober]:
+    """One process for all recipes, of an image that leaves attention no backend."""
+    made = Prober()
+    with pytest.MonkeyPatch.context() as image:
+        for name in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN"):
+            image.setenv(name, "0")
+        made.ask("bf16")
+    yield made
+    made.end()
+
+
 @pytest.mark.parametrize("recipe", RECIPE_NAMES)
 def test_every_recipe_is_probed_refused_in_transformer_engines_words_or_verified_whatever_the_image_sets(
-    te: api.Api, backend: TransformerEngine, recipe: Any, monkeypatch: pytest.MonkeyPatch
+    te: api.Api, prober: Prober, recipe: Any
 ) -> None:
-    for name, value in (("NVTE_BACKWARD_OVERRIDE", "high_precision"), ("NVTE_NVFP4_DISABLE_RHT", "1")):
-        monkeypatch.setenv(name, value)  # the probe's process inherits them
-    found = backend.probe(Variant(recipe, recipe))
+    found = probe_of(recipe, prober.ask(recipe))
     is_offered, reason = recipes.hint(te, recipe)
     how = support(recipe, torch.cuda.get_device_capability())
     if not is_offered:
