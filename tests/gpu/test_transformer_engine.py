@@ -359,15 +359,19 @@ def test_prequantized_is_shorter_than_autocast_and_no_shorter_than_the_gemms_ker
 
 @pytest.mark.parametrize("moe", [{}, {"moe": {"numExperts": 8, "topK": 2, "expertIntermediateSize": 512}}])
 def test_modules_keep_their_format_for_the_backward_pass_and_all_recipes_have_one_attention(moe: Any) -> None:
-    asked = request(workload={"name": "s", "model": SMALL | moe, "microBatchSize": 1, "sequenceLength": 2048})
+    workload = {"name": "s", "model": SMALL | moe, "microBatchSize": 1, "sequenceLength": 2048}
+    blocks = next(recipe for recipe in ("mxfp8", "fp8_block") if recipe in available())
+    mixture = {"name": "mixture", "mlp": blocks, "attention": "fp8_current", "attentionOut": "bf16"}
+    asked = request(workload=workload, mixtures=[mixture])
     made, cases = TransformerEngine(asked, "cuda"), cases_of(asked, resolve(asked.workload))
-    kinds = {"LayerNormLinear", "Linear", "GroupedLinear" if moe else "LayerNormMLP"}
+    mlp = "GroupedLinear" if moe else "LayerNormMLP"
+    kinds = {"bf16": set[str](), "mixture": {"LayerNormLinear", mlp}}
     backends = set()
     for variant in cases.variants:
         assert made.prepare(cases.training, variant) is None  # type: ignore[arg-type]
         inside = made.inspect(variant)
         backends.add(inside.attention)
-        assert {row.kind for row in inside.saved} == (kinds if variant.recipe != "bf16" else set())
+        assert {row.kind for row in inside.saved} == kinds.get(variant.recipe, {"LayerNormLinear", "Linear", mlp})
         for row in inside.saved:
             # LayerNormMLP keeps operands in both directions, where these differ
             most = 2.02 if row.kind == "LayerNormMLP" else 1.02
