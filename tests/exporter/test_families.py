@@ -288,14 +288,14 @@ def test_a_profiles_states_add_up_and_without_eligible_nodes_it_has_no_progress(
     "status",
     [
         {"results": "all"},
-        {"results": [{"recipe": "fp2", "availability": "ok", "verdict": "verified"}]},
+        {"results": [{"recipe": "FP2", "availability": "ok", "verdict": "verified"}]},
         {"results": [recipe_row("bf16"), recipe_row("bf16")]},
         {"attempt": CRASHED | {"finishedAt": "yesterday"}},
         report_status([recipe_row("bf16", watts="NaN")]),
         report_status(durationSeconds="1e3"),
         ["not", "a", "mapping"],
     ],
-    ids=["wrong type", "newer recipe", "recipe twice", "no time", "not a number", "exponent", "list"],
+    ids=["wrong type", "no recipe's name", "recipe twice", "no time", "not a number", "exponent", "list"],
 )
 def test_a_report_that_cannot_be_read_is_counted_and_the_others_are_shown(status: Any) -> None:
     broken = report_object("broken") | {"status": status}

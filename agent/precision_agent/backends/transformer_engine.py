@@ -110,7 +110,8 @@ class TransformerEngine:
             ended = self._prober.ask(question)
             probes.append(core_probe(question, ended.code, ended.stdout, ended.stderr))
         worst = max(probes, key=lambda probe: WORSE.index(probe.availability))
-        return replace(probes[0], availability=worst.availability, reason=worst.reason)
+        reason = "; ".join(probe.reason for probe in probes) if worst.availability == "ok" else worst.reason
+        return replace(probes[0], availability=worst.availability, reason=reason[:1000])
 
     def prepare(self, case: Case, variant: Variant) -> Failure | None:
         """The unit or model that the case needs, checked, captured and warm; it stays for the variant's later cases."""
