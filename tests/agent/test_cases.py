@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from precision_agent.cases import CONTROL, Cases, GemmCase, TrainingCase, Variant, cases_of, refusal_of
 from precision_agent.method.expert_rows import MOST_IN_A_LAUNCH, expert_notes, expert_rows, launches
 from precision_agent.method.slot import abba_blocks
+from precision_api.facts.mixtures import Parts
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, Recipe
 from precision_api.models.model import ModelSpec, MoE
 from precision_api.models.shapes import Shape, Split, model_gemms
@@ -46,6 +47,20 @@ def test_the_baseline_comes_first_a_control_last_and_the_head_stays_in_bf16() ->
     assert heads
     assert {case.recipe_of(Variant("nvfp4", "nvfp4")) for case in heads} == {"bf16"}
     assert gemm().recipe_of(Variant("nvfp4", "nvfp4")) == "nvfp4"
+
+
+def test_a_mixture_runs_each_part_in_its_recipe_and_equal_shapes_of_two_parts_are_measured_apart() -> None:
+    square = {"hiddenSize": 64, "intermediateSize": 64, "numAttentionHeads": 2, "numHiddenLayers": 2, "vocabSize": 96}
+    workload = {"name": "square", "model": square, "microBatchSize": 1, "sequenceLength": 64}
+    mixture = {"name": "ours", "mlp": "nvfp4", "attention": "mxfp8", "attentionOut": "bf16", "head": "fp8_current"}
+    found = cases(workload=workload, recipes=("nvfp4",), mixtures=[mixture], gemm_modes=("autocast",))
+    assert [variant.label for variant in found.variants] == ["bf16", "nvfp4", "ours", CONTROL]
+    forward = {case.name: case.recipe_of(found.variants[2]) for case in found.gemms if case.pass_ == "fprop"}
+    assert forward == {"qkv": "mxfp8", "attn_out": "bf16", "mlp_up": "nvfp4", "lm_head": "fp8_current"}
+    assert found.variants[2].parts.layers_in_bf16(20, None) == 3, "as NVFP4's"
+    assert Parts.of("mxfp8", "bf16").layers_in_bf16(20, None) == 0
+    plain = cases(workload=workload, recipes=("nvfp4",), gemm_modes=("autocast",))
+    assert [case.name for case in plain.gemms if case.pass_ == "fprop"] == ["qkv", "attn_out", "lm_head"]
 
 
 def test_equal_shapes_are_measured_once_and_delayed_scaling_where_the_share_is_known() -> None:

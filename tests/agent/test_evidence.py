@@ -19,11 +19,20 @@ from precision_agent.cases import Variant, variants_of
 from precision_agent.precision import evidence
 from precision_agent.precision.kernel_grammars import KernelClass
 from precision_agent.precision.kernels import classify
-from precision_agent.precision.verification import ERROR_BANDS, EXPECTED_CLASS, FULL_SHARE, numeric_verdict, verdict
+from precision_agent.precision.verification import (
+    ERROR_BANDS,
+    EXPECTED_CLASS,
+    FULL_SHARE,
+    IN_FP8,
+    core_verdict,
+    numeric_verdict,
+    verdict,
+)
 from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel, Sample
 from precision_agent.results.result import _taxes, repeats
 from precision_agent.sampling.profiles import LoadProfiles
 from precision_api.exchange.result import Failure, NumericErrors, SavedBytes, Verdict, Verification
+from precision_api.facts.mixtures import Parts
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, Recipe
 from precision_api.models.model import ModelSpec
 from tests.support.result_objects import request
@@ -208,6 +217,48 @@ def test_neither_head_nor_unfused_attention_is_part_of_the_claim_and_untold_modu
     assert verified(*mixed).verdict == "partial"
     pure = replace(profile(mixed[0]), unplaced="RuntimeError: a view is modified")
     assert evidence.verification_of(FP8_CURRENT, None, PROBED, pure, Inspection()).verdict == "verified"
+
+
+CORE_KERNEL = "cudnn_generated_fort_native_sdpa_sm90_flash_{}_wgmma_{}_knob_26_64x64x128_1x4x1_cga1x1x1_kernel0_0"
+
+
+@pytest.mark.parametrize(
+    ("words", "backend", "core", "expected"),
+    [
+        (("f8", "f8"), IN_FP8, "fp8_delayed", "verified"),
+        (("f8", "f8"), IN_FP8, "mxfp8", "unknown"),
+        (("mxfp8", "mxfp8"), IN_FP8, "mxfp8", "verified"),
+        (("f8", "f8"), None, "fp8_delayed", "unknown"),
+        (("f8", "f16"), IN_FP8, "fp8_current", "fallback"),
+        (("f8", "f8"), "FusedAttention (sub-backend 1)", "fp8_current", "fallback"),
+        (("f6", "f6"), IN_FP8, "fp8_current", "unknown"),
+        (("f8",), IN_FP8, "fp8_current", "unknown"),
+        ((), IN_FP8, "fp8_current", "unknown"),
+    ],
+)
+def test_attentions_core_is_proved_by_its_kernels_in_both_passes_and_by_the_backend(
+    words: tuple[str, ...], backend: str | None, core: Any, expected: str
+) -> None:
+    names = [CORE_KERNEL.format(pass_, word) for pass_, word in zip(("fprop", "bprop"), words, strict=False)]
+    assert core_verdict(core, names, backend).verdict == expected
+    assert core_verdict(core, [BF16], backend).verdict == "fallback", "unfused"
+    kernels = [
+        ProfiledKernel(FP8, 1.0, "forward", "mlp"),
+        *(ProfiledKernel(n, 1.0, "other", "core_attention") for n in names),
+    ]
+    assert verified(*kernels, inside=Inspection(attention=backend), attention_core=core).verdict == expected
+
+
+def test_a_mixture_is_as_good_as_its_worst_part() -> None:
+    block = "nvjet_sm90_qqtst_128x64_128x7_2x1_v_bz_Avec128_Bblk128_TNT"
+    mixed = Variant("ours", "ours", Parts("fp8_block", "fp8_current", "bf16", "bf16", "bf16"))
+    rows = {"mlp": block, "attention": FP8, "attention_out": BF16, "head": BF16}
+    for part, wrong, told in (("", "", "verified"), ("mlp", FP8, "fallback"), ("attention", BF16, "fallback")):
+        seen = [
+            ProfiledKernel(wrong if name == part else kernel, 1.0, "forward", name) for name, kernel in rows.items()
+        ]
+        found = evidence.verification_of(mixed, None, PROBED, profile(*seen), Inspection())
+        assert (found.verdict, "fp8_block: " in found.message, "fp8_current: " in found.message) == (told, True, True)
 
 
 def test_unfused_attention_and_the_longest_kernels_are_told() -> None:

@@ -16,6 +16,8 @@ from precision_agent.backends.te.session.graphs import declined
 from precision_agent.backends.te.sizes import Trial, unit_bytes
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import LinearShape
+from precision_agent.backends.te.steps.quantising import quantising, wrong_modules
+from precision_agent.backends.te.tiers.core_probe import core_probe, core_question
 from precision_agent.backends.te.tiers.gemm_tier import Unit
 from precision_agent.backends.te.tiers.loss_runs import INIT_STD, LossModel
 from precision_agent.backends.te.tiers.plain import plain
@@ -435,6 +437,51 @@ def test_all_variants_train_the_same_weights_with_modules_and_recipes_of_their_o
     assert first.recipes["fp8_delayed"] is not second.recipes["fp8_current"]
     pairs = zip(first.layers[0].parameters(), second.layers[0].parameters(), strict=True)
     assert all(mine is theirs for mine, theirs in pairs)
+
+
+MIXTURE = {"name": "ours", "mlp": "mxfp8", "attention": "fp8_current", "attentionOut": "bf16", "head": "fp8_block"}
+
+
+def test_each_part_of_a_mixture_has_the_quantizers_of_its_recipe_and_its_own_head_the_shared_weights() -> None:
+    bench = Bench(asked=request(recipes=("bf16",), mixtures=[MIXTURE]))
+    for variant in bench.cases.variants:
+        assert bench.backend.prepare(bench.training, variant) is None
+    bf16, ours = bench.backend._models["bf16"], bench.backend._models["ours"]
+    classes = [(recipe, type(recipes.quantizers(module)["input"]).__name__) for recipe, module in ours._quantising]
+    assert classes == [("fp8_current", "Float8CurrentScalingQuantizer"), ("mxfp8", "MXFP8Quantizer")] * 2
+    assert ours.head.weight is bf16.head.weight
+    assert type(recipes.quantizers(ours.head)["input"]).__name__ == "Float8BlockQuantizer"
+    other = Parts.of("mxfp8")
+    assert "not MXFP8Quantizer" in str(wrong_modules(other, quantising(ours.stack.layers, other)))
+    assert wrong_modules(ours.parts, ours._quantising, primary_weights=True) == (
+        "fp8_current: _Holder holds its weights in BF16, not in the recipe alone"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({}, "Disabling FusedAttention for FP8 current scaling on arch < sm100"),
+        ({"model": MODEL | {"slidingWindow": {"size": 8, "windowedLayers": 1}}}, "heads of 16, a window of 8"),
+    ],
+)
+def test_a_core_that_declines_is_told_with_gpu_versions_head_size_window_and_transformer_engines_reason(
+    asked: Any, told: str
+) -> None:
+    bench = Bench(asked=request(attention_core="fp8_current", workload=asked))
+    problem = problem_of(bench.request, bench.api)
+    assert isinstance(problem, Problem)
+    question = core_question(problem) or ""
+    refused = {
+        "where": "H100, cudnn 9.14.0",
+        "refused": "Disabling FusedAttention for FP8 current scaling on arch < sm100",
+    }
+    found = core_probe(question, 0, json.dumps(refused), "")
+    assert (found.availability, told in found.reason, "(H100, cudnn 9.14.0, heads of" in found.reason) == (
+        "unsupported", True, True,
+    )  # fmt: skip
+    assert core_probe(question, 0, json.dumps({"where": "H100"}), "").availability == "ok"
+    assert core_probe(question, -11, "", "segfault").availability == "probe_failed"
 
 
 def test_a_second_depth_has_all_parts_of_the_first_and_is_predicted_from_it() -> None:

@@ -184,6 +184,9 @@ class _Holder(torch.nn.Module):
         found: torch.Tensor = _Product.apply(x, getattr(self, name), self, first)  # type: ignore[no-untyped-call]
         return found
 
+    def forward(self, x: torch.Tensor, first: bool | None) -> torch.Tensor:
+        return self.product(x, "weight", first)
+
     def backward_dw(self, *arguments: Any, **named: Any) -> None:
         for _ in range(len(list(self.parameters()))):
             weight, compute = self.store.pop(0)

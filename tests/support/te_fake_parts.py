@@ -142,7 +142,7 @@ class Attention(torch.nn.Module):
     def forward(self, x: torch.Tensor, *, first: bool | None) -> tuple[torch.Tensor, None]:
         self.core_attention.world.gpu.kernel(*NORM)
         found = self.layernorm_qkv.product(x, "weight", first)[..., : self.inner]
-        return self.proj.product(self.core_attention(found), "weight", first), None
+        return self.proj.forward(self.core_attention(found), first), None
 
 
 def _attention(made: Any, holder: type) -> Any:
