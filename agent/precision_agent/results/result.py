@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -235,6 +235,7 @@ def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
     kept = facts.run.kept_by(variant)
     message = f"layers that stay in BF16: the last {kept}, computed from times of bf16, not run"
     notes = (
+        *_mixed(variant),
         *((message,) if kept else ()),
         *_windows(variant, run),
         *facts.notes,
@@ -252,6 +253,12 @@ def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
     if cut > 0:
         notes = (*notes[: MOST_NOTES - 1], f"{cut + 1} more notes")
     return tuple(note[:1024] for note in notes)
+
+
+def _mixed(variant: Variant) -> tuple[str, ...]:
+    """What a mixture is made of."""
+    parts = ", ".join(f"{part} {recipe}" for part, recipe in asdict(variant.parts).items())
+    return () if variant.recipe in RECIPE_NAMES else (f"a mixture of recipes: {parts}",)
 
 
 def _unfused(training: LoadProfiles | None) -> bool:
