@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from precision_api.exchange.request import LossRuns
+from precision_api.facts.mixtures import Parts
 from precision_operator.core.attempts.agent_request import measurement_request, too_large
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.observe.nodes import node_facts
@@ -159,6 +160,11 @@ RECIPES: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
         GB200,
         ("fp8_current", "nvfp4"),
     ),
+    "BF16 too where layers of a mixture's part stay in it": (
+        {"recipes": ["mxfp8"], "mixtures": [{"name": "ours", "mlp": "nvfp4"}], "benchmarks": {"baseline": "mxfp8"}},
+        GB200,
+        ("mxfp8", "bf16"),
+    ),
     "what is named, baseline first": ({"recipes": ["mxfp8", "fp8_block"]}, GB200, ("bf16", "mxfp8", "fp8_block")),
     "the baseline once": ({"recipes": ["mxfp8", "bf16"]}, GB200, ("bf16", "mxfp8")),
     "named ones even where the hardware can't": ({"recipes": ["nvfp4"]}, H100, ("bf16", "nvfp4")),
@@ -171,6 +177,21 @@ def test_recipes_are_those_that_are_named_or_all_that_the_node_can_run(
 ) -> None:
     made = measurement_request(asked(profile(**change)), facts, "r1", 1)
     assert (made.recipes, made.listed) == (recipes, "recipes" in change)
+
+
+def test_mixtures_core_and_weights_reach_the_agent_and_each_change_starts_a_new_run() -> None:
+    training = {"attentionCore": "fp8_delayed", "primaryWeights": "recipe"}
+    mixtures = [{"name": "ours", "mlp": "mxfp8", "attention": "bf16"}, {"name": "ours", "mlp": "mxfp8"}]
+    changes = [{}, *({"mixtures": [mixture]} for mixture in mixtures)]
+    changes += [{"benchmarks": {"training": {name: value}}} for name, value in training.items()]
+    made = [asked(profile(recipes=["mxfp8"], **change)) for change in changes]
+    assert len({one.run for one in made}) == len(changes)
+    of = profile(recipes=["mxfp8"], mixtures=mixtures[:1], benchmarks={"training": training})
+    request = measurement_request(asked(of), GB200, "r1", 1)
+    assert (request.attention_core, request.primary_weights) == ("fp8_delayed", "recipe")
+    assert [(mixture.name, mixture.parts) for mixture in request.mixtures or ()] == [
+        ("ours", Parts("mxfp8", "bf16", "mxfp8", "mxfp8", "mxfp8"))
+    ]
 
 
 def test_a_gpu_of_no_class_is_asked_for_by_name_and_a_benchmark_that_is_off_not() -> None:
