@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, get_args
+from typing import Any
 
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.models.flops import published_flops_per_token
 from precision_api.models.model import ModelSpec
 from precision_api.models.presets import PRESETS
@@ -73,7 +73,7 @@ def with_partners(rows: Sequence[PublishedRow]) -> tuple[PublishedRow, ...]:
 
 
 def _is_usable(raw: Raw) -> bool:
-    stated = raw["recipe"] in {*get_args(Recipe), "fp8"} and not raw["product"].startswith("unstated")
+    stated = raw["recipe"] in {*RECIPE_NAMES, "fp8"} and not raw["product"].startswith("unstated")
     return bool(raw["workload"] == "pretrain" and stated and raw["model"] in MODELS)
 
 
