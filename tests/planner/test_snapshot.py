@@ -36,6 +36,9 @@ def test_a_report_becomes_a_node_with_its_rates() -> None:
     (pool,) = known.pools
     (node,) = pool.nodes
     (result,) = node.results
+    mixed = report_object("a", status=report_status([row, recipe_row("nemotron3-super", 1.4)]))
+    (same,) = fleet_from(mixed).pools[0].nodes[0].results
+    assert same.rates == result.rates, "no law of the planner holds for a mixture"
     (rate,) = result.rates
     assert (pool.name, pool.product, node.name, node.gpus) == ("NVIDIA-GB200", "GB200", "a", 4)
     assert rate.synchronous_tokens_per_second == pytest.approx(95_000 * 0.9)
@@ -67,7 +70,7 @@ def test_no_plan_takes_a_recipe_whose_loss_runs_were_not_healthy(verdict: str) -
 
 DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
     "a field": ({"status": report_status() | {"hardware": {"gpus": "x"}}}, "hardware.product: Field required"),
-    "a recipe": ({"status": report_status() | {"results": [{"recipe": "fp1"}]}}, "recipe: Input should be"),
+    "a recipe": ({"status": report_status() | {"results": [{"recipe": "FP1"}]}}, "recipe: Value error, 'FP1' is neither a recipe"),
     "no mapping": ({"status": ["x"]}, "AttributeError"),
     "conditions": ({"status": report_status() | {"conditions": ["Fresh"]}}, "AttributeError"),
     "the spec": ({"spec": ["x"]}, "TypeError: spec is no mapping"),

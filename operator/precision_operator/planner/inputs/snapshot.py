@@ -13,6 +13,7 @@ from precision_api.exchange.result import LossVerdict
 from precision_api.facts.json_text import first_wrong
 from precision_api.facts.names import FRESH, grouped
 from precision_api.facts.plain_text import first_of
+from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.kinds.profile import ProfileSpec, Thresholds
 from precision_api.kinds.report import ReportHardware, ReportRun, ReportStatus
 from precision_api.models.workload import resolve
@@ -225,7 +226,9 @@ def _node(
         passes=run.passes,
         workload_hash=run.workload_hash,
         gpus=gpus,
-        rates=tuple(map(_rate, reading.rows.values())),
+        rates=tuple(
+            _rate(row) for recipe, row in reading.rows.items() if recipe in RECIPE_NAMES
+        ),  # no law has mixtures
     )
     watts = None if hardware.limit_watts is None else float(hardware.limit_watts)
     node = FleetNode(name=reading.node, gpus=gpus, limit_watts=watts, rack=rack, results=(result,))
