@@ -70,7 +70,10 @@ def test_no_plan_takes_a_recipe_whose_loss_runs_were_not_healthy(verdict: str) -
 
 DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
     "a field": ({"status": report_status() | {"hardware": {"gpus": "x"}}}, "hardware.product: Field required"),
-    "a recipe": ({"status": report_status() | {"results": [{"recipe": "FP1"}]}}, "recipe: Value error, 'FP1' is neither a recipe"),
+    "a recipe": (
+        {"status": report_status() | {"results": [{"recipe": "FP1"}]}},
+        "recipe: Value error, 'FP1' is neither a recipe",
+    ),
     "no mapping": ({"status": ["x"]}, "AttributeError"),
     "conditions": ({"status": report_status() | {"conditions": ["Fresh"]}}, "AttributeError"),
     "the spec": ({"spec": ["x"]}, "TypeError: spec is no mapping"),
