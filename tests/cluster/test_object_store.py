@@ -96,6 +96,7 @@ def test_what_we_deleted_or_has_no_metadata_does_not_come() -> None:
     assert store.objects == {}
     store.put(Identity("u1", "a", 5), 5)
     store.delete("u1")
+    store.delete("u1", 7)  # as a watch shows it afterwards
     assert not store.put(Identity("u1", "a", 9), 9), "an event of its end, with another version"
     assert store.objects == {}
 

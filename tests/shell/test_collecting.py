@@ -85,6 +85,9 @@ async def test_a_log_that_comes_wakes_the_loop_and_its_result_is_counted_once(lo
             loop.cache.changed.clear()
             await loop.once()
     assert log_reads(loop) == len(HUNG)
+    assert ("GET", "nodeprecisionreports") not in [
+        (how, path.split("/")[-2:][0]) for how, path in loop.cluster.requests
+    ]
     labels = {"pool": "NVIDIA-H100-80GB-HBM3", "result": "succeeded", "reason": "Measured"}
     assert loop.metric("precision_agent_runs_total", **labels) == len(HUNG)
 

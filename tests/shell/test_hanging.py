@@ -18,6 +18,7 @@ THEIR_JOBS = paths.jobs("b")
 def loop(monkeypatch: pytest.MonkeyPatch) -> OperatorInMemory:
     """Two tenants, and an operator that waits for no answer for long."""
     monkeypatch.setattr(creating, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(creating, "AT_ONCE", 8)
     monkeypatch.setattr(late_writes, "GRACE_SECONDS", 0.1)
     monkeypatch.setattr(late_writes, "GRACE_BESIDE_LATE_SECONDS", 0.0)
     return OperatorInMemory(*NODES, namespaces=("ml", "b"))

@@ -3,12 +3,13 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 
 from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_ATTEMPT, LABEL_NODE_UID
 from precision_api.facts.names import ANNOTATION_NODE as NODE
-from precision_operator.cluster import paths
+from precision_operator.cluster import ApiError, paths
 from precision_operator.core.admission import turns
 from precision_operator.core.attempts.actions import Start
 from precision_operator.core.observe.clock import format_time
@@ -155,6 +156,45 @@ async def test_looks_go_on_where_they_stopped_and_reach_idle_nodes_behind_busy(m
     loop.apply("ours", rollout={"maxConcurrent": 1})
     started = [await loop.once() and len(loop.jobs()) for _ in range(20 // 4)]
     assert started == [0, 0, 0, 0, 1], "four looks a pass"
+
+
+async def test_a_busy_node_is_looked_at_after_20_40_and_up_to_320_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, gatherer, now, looks = asyncio.get_running_loop(), OperatorInMemory("n1").gatherer, [0.0], [0.0]
+    monkeypatch.setattr(loop, "time", lambda: now[0])
+    holders = ["prod/train"] * 8 + [None, "prod/train"]
+    monkeypatch.setattr(gatherer._reader, "occupancy", lambda *_: asyncio.sleep(0, Occupancy(holders.pop(0), 8)))
+    await gatherer.probe(["n1"])
+    while holders:
+        now[0] += 10
+        if "n1" not in (await gatherer.observe()).occupancy:
+            looks.append(now[0])
+            await gatherer.probe(["n1"])
+    gaps = [after - before for before, after in pairwise(looks)]
+    assert gaps == [20, 40, 80, 160, 320, 320, 320, 320, 10], "an idle one may start, and is new when busy again"
+    assert gatherer._busy == {"n1": 20}
+
+
+async def test_a_look_that_is_slow_or_refused_with_429_halves_looks_and_starts_for_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, gatherer, now = asyncio.get_running_loop(), OperatorInMemory("n1", "n2").gatherer, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: now[0])
+    monkeypatch.setattr(gather, "MOST_REST_SECONDS", 0.0)
+
+    async def occupancy(node: str, *_: object) -> Occupancy:
+        if node == "n2":
+            raise ApiError(429, "TooManyRequests", "LIST", retry_after=30)
+        now[0] += 1.0
+        return Occupancy(None)
+
+    monkeypatch.setattr(gatherer._reader, "occupancy", occupancy)
+    for nodes, seen in ((["n1", "n2"], {"n1"}), (["n1"], {"n1"})):
+        assert gatherer.at_once(32) == 32
+        assert (await gatherer.probe(nodes)).keys() == seen, "the others have theirs"
+        assert gatherer.at_once(32) == 16
+        now[0] += 60.0
+    with pytest.raises(ApiError, match="LIST"):
+        await gatherer.probe(["n2"])
 
 
 async def test_jobs_that_no_watch_shows_are_asked_for_by_turns_and_each_that_is_gone_once(

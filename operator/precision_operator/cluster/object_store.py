@@ -79,7 +79,8 @@ class ObjectStore(Generic[Kept]):
 
         To a watch by label an object that loses its label has ended as well, and comes back, younger, with the label.
         """
-        self.deleted[uid] = math.inf if version is None or version < 0 else version
+        at = math.inf if version is None or version < 0 else version
+        self.deleted[uid] = max(at, self.deleted.get(uid, at))  # our own deletion stands when a watch shows it
         while len(self.deleted) > TOMBSTONES:
             self.deleted.popitem(last=False)
         return self._remove(uid)

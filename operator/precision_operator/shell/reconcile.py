@@ -22,7 +22,7 @@ from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.status.events import Note, notes
 from precision_operator.core.status.telling import Change, Told, tell
-from precision_operator.shell.acting.act import Actor
+from precision_operator.shell.acting.act import ACTIONS_AT_ONCE, Actor
 from precision_operator.shell.acting.node_conditions import AGAIN_SECONDS
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.observing.cache import Cache
@@ -193,7 +193,7 @@ class Reconciler:
             started = [action.facts.name for action in decided.actions if isinstance(action, Start)]
             if not looks or started:
                 actions, later = for_one_pass(decided.actions, observed.own_jobs)
-                again += await self._actor.act(actions)
+                again += await self._actor.act(actions, self._gatherer.at_once(ACTIONS_AT_ONCE))
                 done += actions
                 for name in started:
                     self._gatherer.invalidate_probe(name)

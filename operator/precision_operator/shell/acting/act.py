@@ -46,7 +46,7 @@ from precision_operator.shell.patches import whole_status
 
 _log = logging.getLogger(__name__)
 
-ACTIONS_AT_ONCE = 8
+ACTIONS_AT_ONCE = 32
 NO_GATE = NodeGate()
 STRANGERS_REST = timedelta(minutes=1)
 
@@ -80,8 +80,8 @@ class Actor:
         self.closed = False
         """No further action begins; those in flight end as they would have."""
 
-    async def act(self, actions: Sequence[Action]) -> int:
-        """Do all actions, what ends before what begins. Returns how many must be tried again.
+    async def act(self, actions: Sequence[Action], at_once: int = ACTIONS_AT_ONCE) -> int:
+        """Do all actions, so many side by side, what ends before what begins. Returns how many must be tried again.
 
         What is still being read of an agent is none of them: its end wakes the loop.
         """
@@ -90,9 +90,9 @@ class Actor:
         self.starts.begin_pass()
         ending = [a for a in actions if not isinstance(a, Start)]
         starting = [a for a in actions if isinstance(a, Start)]
-        limit = asyncio.Semaphore(ACTIONS_AT_ONCE)
+        limit = asyncio.Semaphore(at_once)
         ended = await asyncio.gather(*(self._limited(action, limit) for action in ending))
-        return sum(ended) + await self.creations.run(starting, self._guarded)
+        return sum(ended) + await self.creations.run(starting, self._guarded, at_once)
 
     async def _limited(self, action: Action, limit: asyncio.Semaphore) -> int:
         """Do one action that creates no agent; 0 also where a write of it has no answer yet."""

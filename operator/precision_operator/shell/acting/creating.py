@@ -13,7 +13,7 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView
 from precision_operator.core.observe.views import job_view
 
-AT_ONCE = 8
+AT_ONCE = 32
 """Creations of one pass, and those of one namespace, that wait for their answer at the same time."""
 GRACE_SECONDS = 1.0
 """A pass waits so long for the creations that it has begun: nearly all are answered within it."""
@@ -30,13 +30,15 @@ class Creations:
         """What, and since when, by profile UID and node UID."""
         self._late: set[asyncio.Task[int]] = set()
 
-    async def run(self, starts: Sequence[Start], create: Callable[[Start], Awaitable[int]]) -> int:
-        """`create` each; the sum of what it gave for those that ended within the grace.
+    async def run(
+        self, starts: Sequence[Start], create: Callable[[Start], Awaitable[int]], at_once: int = AT_ONCE
+    ) -> int:
+        """`create` each, so many side by side; the sum of what it gave for those that ended within the grace.
 
         One that could not begin within it is left to the next plan, as is one of a namespace that has as many under way
         as may be.
         """
-        limit, closing = asyncio.Semaphore(AT_ONCE), asyncio.Event()
+        limit, closing = asyncio.Semaphore(at_once), asyncio.Event()
 
         async def one(start: Start) -> int:
             async with limit:

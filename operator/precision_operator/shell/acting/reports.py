@@ -24,6 +24,7 @@ from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Adopt
 from precision_operator.core.attempts.manifest import owner
 from precision_operator.core.attempts.refusal import cleaned
+from precision_operator.core.observe.kept_report import whole
 from precision_operator.core.observe.observed import JobView, ReportView
 from precision_operator.core.observe.views import report_view
 from precision_operator.core.results import ingest
@@ -95,8 +96,8 @@ class Reports:
 
     async def read(self, report: ReportView) -> ReportView:
         """The report with its whole status, of which a part is kept. Raises ApiError; Requeue as `write_status`."""
-        if report.status is None:
-            return report
+        if whole(report.status) == ReportStatus():  # nothing has been written yet
+            return replace(report, status=None)
         view = report_view(await self._cluster.get(paths.item(paths.reports(report.namespace), report.name)))
         if view is None or (view.uid, view.version) != (report.uid, report.version):
             raise Requeue("the report has changed since it was read")

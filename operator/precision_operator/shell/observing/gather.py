@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import product
+from math import inf
 from typing import Any, Generic, TypeVar
 
 from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, LABEL_NODE_UID, MANAGED_BY, grouped
@@ -52,11 +53,14 @@ BARE_SECONDS = 2.0
 """A Job that has no pod after this long was probably refused one: its events say why."""
 PROBLEMS_SECONDS = 3.0
 """How long a look at such events serves, at least: else ten times as long as it took."""
-BUSY_SECONDS = 20.0
-"""How long a node that was seen busy is not looked at again."""
-LOOKED_SECONDS = 300.0
+BUSY_SECONDS, MOST_BUSY_SECONDS = 20.0, 320.0
+"""How long a node that was seen busy is not looked at again: twice as long each time, up to the second."""
+LOOKED_SECONDS = 640.0
 """How long such a node comes after those that were not looked at since: else idle ones behind many never are."""
-LOOKS_AT_ONCE = 8
+LOOKS_AT_ONCE, SLOW_LOOK_SECONDS, NARROW_SECONDS = 16, 1.0, 60.0
+"""Half as many looks and starts for a minute where a look took so long, or was refused with 429."""
+MOST_REST_SECONDS = 10.0
+"""A bound on the Retry-After of such a refusal."""
 SELECTORS: dict[ObjectKind, str] = {
     "jobs": f"{LABEL_APP}={AGENT_APP}",
     "pods": f"{LABEL_APP}={AGENT_APP}",
@@ -215,6 +219,9 @@ class Gatherer:
         self._settings = settings
         self._namespaces = tuple(namespaces)
         self._probes: dict[str, tuple[float, observed.Occupancy]] = {}
+        self._busy: dict[str, float] = {}
+        """How long each node that was seen busy is not looked at."""
+        self._narrow_until = -inf
         self._namers: Mapping[tuple[str, str], frozenset[tuple[str, int]]] = {}
         """Which profiles named each ConfigMap in the last look: UID and generation."""
         wake = cache.changed.set
@@ -283,7 +290,7 @@ class Gatherer:
 
     async def observe_with(self, profiles: tuple[observed.ProfileView, ...]) -> observed.Observed:
         """The world now with these profiles instead of the cache's. Raises ApiError as `observe` does."""
-        now, unserved, keeps = asyncio.get_running_loop().time(), self.unserved, (BUSY_SECONDS, FRESH_SECONDS)
+        now, unserved = asyncio.get_running_loop().time(), self.unserved
         served = tuple(profile for profile in profiles if profile.namespace not in unserved)
         homes = {uid: str(raw["metadata"].get("namespace")) for uid, raw in self._cache.all("profiles").items()}
         all_jobs = self._views("jobs", views.job_view, **await self._lost())
@@ -314,7 +321,7 @@ class Gatherer:
             jobs=(*await self._with_problems(jobs, pods, missing), *creating),
             pods=pods,
             reports=self._all_reports().served(unserved, homes),
-            occupancy={n: look for n, (at, look) in self._probes.items() if now - at < keeps[look.holder is None]},
+            occupancy={n: k for n, (at, k) in self._probes.items() if now - at < self._busy.get(n, FRESH_SECONDS)},
             looked={n: at for n, (at, look) in self._probes.items() if look.holder and now - at < LOOKED_SECONDS},
             stop=strictest(self._settings.stop, self._stop()),
             priority_class_exists=not profiles or await self._class.get(self._settings.priority_class, has_class),
@@ -443,20 +450,42 @@ class Gatherer:
             self.faults.append(Fault("profile", str((raw.get("metadata") or {}).get("name")), error))
             return views.profile_view({**raw, "spec": None, "status": {}}, fault_text(error))
 
+    def at_once(self, most: int) -> int:
+        """How many of `most` requests go side by side now."""
+        return most // 2 if asyncio.get_running_loop().time() < self._narrow_until else most
+
     async def probe(self, nodes: Sequence[str]) -> dict[str, observed.Occupancy]:
-        """Who holds GPUs on `nodes`: one list of pods each, a few at a time."""
-        limit = asyncio.Semaphore(LOOKS_AT_ONCE)
+        """Who holds GPUs on `nodes`: one list of pods each, a few at a time. Raises ApiError, for 429 if all are so."""
+        limit, clock = asyncio.Semaphore(self.at_once(LOOKS_AT_ONCE)), asyncio.get_running_loop().time
         offer = {raw["metadata"]["name"]: raw["status"].get("allocatable") for raw in self._cache.all("nodes").values()}
         slices = self._cache.slices()
         by_claim = {item.node for item in slices} if slices is not None else offer.keys()
+        refused: list[ApiError] = []
 
-        async def nodes_to_probe(name: str) -> observed.Occupancy:
+        async def look(name: str) -> None:
             async with limit:
-                seen = await self._reader.occupancy(name, offer.get(name), name in by_claim)
-            self._probes[name] = (asyncio.get_running_loop().time(), seen)
-            return seen
+                began = clock()
+                try:
+                    self._note(name, await self._reader.occupancy(name, offer.get(name), name in by_claim))
+                except ApiError as error:
+                    if error.status != 429:
+                        raise
+                    refused.append(error)
+                    await asyncio.sleep(min(error.retry_after or 1.0, MOST_REST_SECONDS))
+                if refused or clock() - began >= SLOW_LOOK_SECONDS:
+                    self._narrow_until = clock() + NARROW_SECONDS
 
-        return dict(zip(nodes, await asyncio.gather(*map(nodes_to_probe, nodes)), strict=True))
+        await asyncio.gather(*map(look, nodes))
+        if len(refused) == len(nodes) > 0:
+            raise refused[0]
+        return {name: self._probes[name][1] for name in nodes if name in self._probes}
+
+    def _note(self, name: str, seen: observed.Occupancy) -> None:
+        now, (at, _) = asyncio.get_running_loop().time(), self._probes.get(name, (-inf, None))
+        last = self._busy.pop(name, 0.0) if now - at < LOOKED_SECONDS else 0.0
+        if seen.holder is not None:
+            self._busy[name] = min(max(2 * last, BUSY_SECONDS), MOST_BUSY_SECONDS)
+        self._probes[name] = now, seen
 
     def invalidate_probe(self, node: str) -> None:
         """The node has got an agent: what was seen before does not hold any more."""
