@@ -1,0 +1,104 @@
+"""A sweep of 300 nodes: what it asks of the API server, and how many of its places are in use, by the audit log."""
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from tests.support.audit import received, requests
+from tests.support.eventually import eventually
+from tests.support.site import Profile, Scene, specs
+
+pytestmark = pytest.mark.cluster
+
+IDLE, BUSY, PLACES = 270, 30, 60
+AGENT_SECONDS = 20
+BY_TIME = ("patch precisionprofiles/status", "get configmaps", "get priorityclasses", "list events", "create events")
+"""What is written or asked for every few seconds."""
+LOOK = "/api/v1/pods?fieldSelector=spec.nodeName="
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What the operator asked for (but for watches and the Lease) until all idle nodes were measured, and its CPU."""
+
+    profile: Profile
+    idle: list[str]
+    busy: list[str]
+    asked: list[tuple[str, str, datetime]]
+    """Verb and resource, URI, when."""
+    cpu_seconds: float
+
+    def times(self, what: str) -> list[datetime]:
+        return sorted(at for said, _, at in self.asked if said == what)
+
+    def looks(self, node: str) -> list[datetime]:
+        return sorted(at for _, uri, at in self.asked if uri.startswith(f"{LOOK}{node},"))
+
+    def per_node(self) -> dict[str, float]:
+        """Requests by what is asked for over the nodes that were measured; looks at busy nodes apart."""
+        names = {f"{LOOK}{node}," for node in self.busy}
+        counts = Counter("a busy node" if f"{u.partition(',')[0]}," in names else said for said, u, _ in self.asked)
+        return {what: count / IDLE for what, count in counts.most_common()}
+
+    def places_in_use(self) -> float:
+        """The mean from the first creation of a Job to the last: so long do nodes wait."""
+        steps = [*((at, 1) for at in self.times("create jobs")), *((at, -1) for at in self.times("delete jobs"))]
+        first, last = self.times("create jobs")[0], self.times("create jobs")[-1]
+        return sum(step * (last - at).total_seconds() for at, step in steps if at < last) / self.seconds(first, last)
+
+    def seconds(self, *ends: datetime) -> float:
+        first, last = ends or (self.asked[0][2], self.asked[-1][2])
+        return (last - first).total_seconds()
+
+
+def cpu_seconds(scene: Scene) -> float:
+    """Of the operator since it began."""
+    pid = scene.lab.processes.states()[scene.site.operator.name].pid
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def asked(entry: dict[str, Any]) -> tuple[str, str, datetime]:
+    ref = entry.get("objectRef") or {}
+    resource = "/".join(filter(None, (ref.get("resource"), ref.get("subresource"))))
+    return f"{entry['verb']} {resource}", unquote(entry["requestURI"]), received(entry)
+
+
+@pytest.fixture(scope="module")
+def sweep(stage: Scene, audit_log: Path) -> Sweep:
+    names = stage.add_nodes(*specs(IDLE, f"agent-seconds:{AGENT_SECONDS}"), *specs(BUSY, "busy"))
+    before, cpu = len(requests(audit_log)), cpu_seconds(stage)
+    profile = stage.apply(rollout={"maxConcurrent": PLACES})
+    eventually(lambda: profile.counts().get("succeeded") == IDLE, 500)
+    rows = [entry for entry in requests(audit_log)[before:] if entry["stage"] == "ResponseComplete"]
+    mine = [asked(entry) for entry in rows if entry["user"]["username"].endswith("operator")]
+    kept = [row for row in mine if not row[0].startswith("watch") and not row[0].endswith("leases")]
+    return Sweep(profile, names[:IDLE], names[IDLE:], kept, cpu_seconds(stage) - cpu)
+
+
+def test_a_node_costs_seven_requests(sweep: Sweep) -> None:
+    figures = sweep.per_node()
+    print(figures, f"{sweep.seconds():.0f} s, {sweep.cpu_seconds / IDLE * 1000:.1f} ms of CPU a node")
+    timed = sum(figures.pop(what, 0.0) for what in BY_TIME) * IDLE
+    assert timed <= sweep.seconds() + 20, "whatever the number of nodes"
+    del figures["a busy node"]
+    assert figures.pop("list pods") <= 1.25, "one that could not start within a second is looked at anew"
+    assert sum(figures.values()) <= 6.05, figures
+
+
+def test_nine_of_ten_places_are_in_use_while_nodes_wait(sweep: Sweep) -> None:
+    print(f"{sweep.places_in_use():.1f} of {PLACES} places in use")
+    assert sweep.places_in_use() >= 0.9 * PLACES
+
+
+def test_a_busy_node_is_asked_again_after_20_40_and_more_seconds(sweep: Sweep) -> None:
+    gaps = [[(b - a).total_seconds() for a, b in pairwise(sweep.looks(node))] for node in sweep.busy]
+    assert any(gaps), "one had a free place"
+    assert all(gap >= 20 * 2**at for row in gaps for at, gap in enumerate(row))
