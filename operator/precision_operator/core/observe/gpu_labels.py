@@ -26,6 +26,7 @@ _DRIVER_PARTS = (
     [f"nvidia.com/cuda.driver-version.{part}" for part in ("major", "minor", "revision")],
     [f"nvidia.com/cuda.driver.{part}" for part in ("major", "minor", "rev")],
 )
+MIG_CONFIG = "nvidia.com/mig.config="
 _MIG_OFF = ("", "all-disabled")
 _PCI_NVIDIA = re.compile(r"feature\.node\.kubernetes\.io/pci-(.+_)?10de(_.+)?\.present")
 
@@ -83,7 +84,7 @@ def mig(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> str | None
             return f"label {key}={value}"
     config = labels.get("nvidia.com/mig.config", "").strip()
     if config not in _MIG_OFF and labels.get("nvidia.com/mig.capable") != "false":
-        return f"label nvidia.com/mig.config={config}"
+        return f"label {MIG_CONFIG}{config}"
     if partition := labels.get("cloud.google.com/gke-gpu-partition-size", "").strip():
         return f"label cloud.google.com/gke-gpu-partition-size={partition}"
     return None

@@ -127,7 +127,10 @@ class NodeFacts:
         if self.way == "claim" and here is not None:
             counts = {self.gpus, self.all_gpus} if here.incomplete is None else set()
         is_swapped = bool(uuids and here is not None and here.sets and uuids not in here.sets)
-        return self.mig is not None or count not in (counts - {0} or {count}) or is_swapped
+        is_cut = self.mig is not None and gpu_labels.MIG_CONFIG not in self.mig  # which may be asked for in vain
+        shared = gpu_labels.whole_number(self.labels.get("nvidia.com/gpu.replicas")) or 1
+        counts |= {gpus // shared for gpus in counts}
+        return is_cut or count not in (counts - {0} or {count}) or is_swapped
 
 
 Slices = Sequence[SliceView] | None
@@ -272,7 +275,7 @@ def _texts(value: object) -> Mapping[str, str]:
 
 
 def _version(text: str) -> tuple[int | str, ...]:
-    parts = text.strip().split(".")
+    parts = re.split("[-+~]", text.strip())[0].split(".")  # a distribution's package adds its own number
     if not all(whole_number(item) is not None for item in parts):
         return (text.strip(),)
     numbers = [int(item) for item in parts]
