@@ -120,6 +120,17 @@ def test_each_release_has_its_own_lease_and_the_programs_own_times(helm: Helm) -
     assert told.lease_name == "fleet-operator"
 
 
+def test_two_releases_that_would_write_one_condition_have_one_policy_for_one_account(helm: Helm) -> None:
+    values, other = {"acceptance": {"nodeCondition": {"enabled": True}}}, replace(helm, release="b", namespace="b")
+    kind = "ValidatingAdmissionPolicy"
+    (here,), (there,) = (
+        [it for it in of_kind(release.manifests(**values), kind) if it["metadata"]["name"].endswith("node-condition")]
+        for release in (helm, other)
+    )
+    assert here["metadata"]["name"] == there["metadata"]["name"], "Helm refuses the second"
+    assert here["spec"]["matchConditions"] != there["spec"]["matchConditions"]
+
+
 def test_the_generator_wants_the_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         generate.main([str(tmp_path)])

@@ -78,9 +78,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if $told }}{{ toJson $told }}{{ end -}}
 {{- end -}}
 
-{{- /* The policy that holds the operator to its one condition of Nodes. */ -}}
+{{- /* The policy that holds the operator to its one condition of Nodes. One name in a cluster: Helm refuses a second release
+that would write the same condition, and where it is forced in the operator that the policy does not hold writes nothing. */ -}}
 {{- define "pp.conditionPolicy" -}}
-{{ printf "%s.%s.node-condition" .Release.Namespace (include "pp.name" .) }}
+precision-profiler-node-condition
 {{- end -}}
 
 {{- /* What the operator may write to Nodes, as JSON; empty: nothing. */ -}}
