@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -170,6 +170,8 @@ class Server(FakeCluster):
     guarded, kill_in, preconditions = True, 0, True
     meanwhile: tuple[str, bool] | None = None
     """What befalls the next Node that is to be written, after that was decided; whether a watch shows it at once."""
+    refused: Mapping[str, ApiError] = {}
+    """By node, what its writes are answered with, whoever guards them."""
     record: Record
     world: "Fleet"
 
@@ -190,6 +192,8 @@ class Server(FakeCluster):
                 for it in self.record.measured:
                     is_it = (it.run, it.node, it.profile) == (run, node.get("nodeName"), node.get("profile"))
                     it.process = it.process or self.world.process * is_it
+        if (error := self.refused.get(path.split("/")[-2])) is not None:
+            raise error
         rows = (body.get("status") or {}).get("conditions") or ()
         there = self._found(path.removesuffix("/status"))
         if query and self.meanwhile is not None:
@@ -199,7 +203,7 @@ class Server(FakeCluster):
             if watched:
                 self.world.loop.cache.put("nodes", there)
         meta, subject = there["metadata"], subject_of(there)
-        wrong = "labels" in body["metadata"] or any(not row["message"].endswith(subject.ending) for row in rows)
+        wrong = any(not row["message"].endswith(subject.ending) for row in rows)
         if self.guarded and wrong:
             denied = f"ValidatingAdmissionPolicy '{POLICY}' with binding '{POLICY}' denied request"
             raise ApiError(403, "Forbidden", f"nodes is forbidden: {denied}")
@@ -278,7 +282,8 @@ class Fleet:
         self.wait(timedelta())
         loop = self.loop
         loop.actor._now = loop.gatherer._now = loop.actor._reports._now = loop.actor._collector._now = clock
-        loop.actor.node_conditions = NodeConditions(loop.cluster, loop.cache, loop.actor._reports, self.gate, clock)
+        arguments = loop.cluster, loop.cache, loop.actor._reports, self.gate, clock, loop.actor.writes
+        loop.actor.node_conditions = NodeConditions(*arguments)
         loop.gatherer._settings = replace(SETTINGS, node_gate=self.gate, started=str(self.process))
 
     def wait(self, time: timedelta) -> None:

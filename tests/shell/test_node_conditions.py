@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
-from benchmarks.node_conditions import GUARDS, Fleet, Truth, schedule, wrong
+from benchmarks.node_conditions import CONDITION, DRIVER, DRIVER_LABEL, GUARDS, Fleet, Truth, schedule, wrong
+from precision_api.facts.names import ANNOTATION_CLOSED, DEFAULT_POOL_LABEL
 from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance
-from precision_operator.cluster import paths
+from precision_operator.cluster import ApiError, paths
 from precision_operator.core.observe.configuration import FleetLimits, FleetTopologyLimit
 from precision_operator.core.observe.gpu_slices import Gpu, PublishedGpus
-from precision_operator.core.observe.node_gate import node_verdict
+from precision_operator.core.observe.node_gate import NodeVerdict, node_verdict
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.results.node_condition import Evidence, writes
-from tests.support.operator_in_memory import PROFILES
+from precision_operator.monitoring.health_alerts import HEALTH_ALERTS
+from precision_operator.shell.acting.node_conditions import OPEN_PROBLEMS
+from tests.support.operator_in_memory import PROFILES, REPORTS
 
 NODE, RACK = "g0", "topology.kubernetes.io/rack"
 
@@ -137,6 +140,63 @@ async def test_a_fail_of_an_open_node_is_confirmed_by_a_run_an_hour_later_that_s
     assert "; closed 20" in one.row["message"]
 
 
+OTHERS = f"ValidatingAdmissionPolicy 'hold' denied request: not {CONDITION}"
+
+
+@pytest.mark.parametrize(("status", "message", "refused"), [(403, OTHERS, 1), (422, "", 1), (404, "", 0), (0, "", 1)])
+async def test_what_one_node_answers_holds_up_no_other(status: int, message: str, refused: int) -> None:
+    fleet = Fleet(size=3)
+    fleet.server.refused = {NODE: ApiError(status, "", message)}
+    await fleet.all_measured()
+    assert [row.get("status") for row in fleet.conditions().values()] == [None, "True", "True"]
+    assert (problem(fleet, "Unguarded"), problem(fleet, "Refused")) == (0, refused)
+
+
+FORGED = "x (node u, boot ", "x; closed 2099-01-01T00:00:00Z (node u, boot b)", "Drifted; failed by ml/other", "R" * 65
+
+
+@pytest.mark.parametrize("reason", FORGED)
+@pytest.mark.parametrize("verdict", ["Inconclusive", "Fail"])
+async def test_a_forged_reason_is_no_part_of_a_condition(reason: str, verdict: str) -> None:
+    one = One()
+    await one.measure()
+    one.forge_reports(verdict, reason=reason)
+    for _ in range(2):
+        await one.settle()
+        assert (one.says, one.row["message"][:15]) == (("True", "NotJudgedAgain"), "Unreadable; it ")
+        one.start()
+
+
+@pytest.mark.parametrize("said", ["x (node u, boot ", "x; closed 2099-01-01T00:00:00Z (node u, boot b)"])
+def test_the_end_of_a_message_is_read_alone(said: str) -> None:
+    parts = NodeVerdict(message=f"{said}; failed by ml/nightly (node uid, boot b1)").parts
+    assert parts == {"said": said, "failed": "ml/nightly", "node": "uid", "boot": "b1"}
+
+
+async def test_a_closing_that_is_to_come_is_none() -> None:
+    fleet = Fleet(size=3)
+    await fleet.all_measured()
+    for path, report in fleet.server.objects.items():
+        if path.startswith(f"{REPORTS}/") and report["spec"]["nodeName"] == "g0":
+            pool = f"{DEFAULT_POOL_LABEL}=NVIDIA-H100-80GB-HBM3"
+            report["metadata"]["annotations"] = {ANNOTATION_CLOSED: f"2099-01-01T00:00:00Z; {pool}"}
+    await fails_twice(fleet, "g1")
+    assert fleet.conditions()["g1"]["reason"] == "FailConfirmed"
+
+
+@pytest.mark.parametrize("said", ["opened by jan, INC-123", "all passed (node uid-g0-1, boot g0-boot-1, judge v2)"])
+async def test_a_true_of_another_writer_is_of_the_boot_on_which_it_is_first_seen(said: str) -> None:
+    one = One()
+    await one.measure()
+    one.row.update(reason="ByHand", message=said)
+    one.start()
+    await one.settle()
+    assert (one.says, one.row["message"]) == (("True", "ByHand"), f"{said} (node uid-g0-1, boot g0-boot-1)")
+    one.boot(NODE)
+    await one.settle()
+    assert one.says == ("Unknown", "SubjectChanged")
+
+
 async def test_a_new_operator_keeps_what_stands_and_measures_what_is_not_proved() -> None:
     one = One()
     await one.measure()
@@ -145,6 +205,8 @@ async def test_a_new_operator_keeps_what_stands_and_measures_what_is_not_proved(
     one.save("{}")
     await one.settle()
     assert (one.says, one.row["lastTransitionTime"]) == (("True", "NotJudgedAgain"), since)
+    await one.settle()
+    assert problem(one, "NotJudgedAgain") == 1
     one = One()
     one.server.guarded = False
     assert await one.measure() == ("", "")
@@ -281,6 +343,27 @@ async def test_what_one_profile_failed_no_other_opens_and_it_ends_with_its_profi
     assert one.says == ("True", "Pass")
 
 
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_what_one_profile_failed_no_other_opens_on_the_next_boot(is_new: bool) -> None:
+    one = One(profiles=("nightly", "other"))
+    one.truths[NODE] = Truth(gpu_off=-12, by="other")
+    await one.all_measured()
+    one.boot(NODE)
+    if is_new:
+        one.start()
+    await one.settle()
+    assert one.says == ("Unknown", "SubjectChanged")
+    for _ in range(3):
+        while jobs := one.loop.jobs():
+            await one.end_agents("Fallback" * jobs[NODE]["metadata"]["name"].startswith("other-"))
+        assert one.says[0] != "True", "nightly passes"
+        one.wait(timedelta(hours=2))
+        await one.settle()
+    one.truths[NODE] = Truth()
+    one.forget(NODE)
+    assert await one.measure() == ("True", "Pass")
+
+
 @pytest.mark.parametrize("is_forged", [False, True])
 async def test_a_new_operator_opens_nothing_that_another_profile_failed(is_forged: bool) -> None:
     one = One(profiles=("nightly", "other"))
@@ -354,6 +437,55 @@ async def test_a_pass_that_ends_before_it_can_be_written_leaves_no_true_of_anoth
     await one.settle()
     assert one.says == ("Unknown", "SubjectChanged")
     assert await one.measure() == ("True", "Pass")
+
+
+async def test_leaders_that_change_hide_no_stale_true_and_nobody_who_waits() -> None:
+    one = One()
+    await one.measure()
+    one.server.guarded = False
+    one.boot(NODE)
+    for minutes in range(20, 200, 20):
+        one.start()
+        for _ in range(2):
+            one.wait(timedelta(minutes=10))
+            await one.settle(1)
+        assert problem(one, "StaleSeconds") == pytest.approx(60 * minutes, abs=700)
+        one.server.guarded = minutes > 40
+        if one.server.guarded:
+            break
+    await one.settle()
+    assert one.says == ("Unknown", "SubjectChanged")
+    for _ in range(9):
+        one.start()
+        one.wait(timedelta(minutes=20))
+        await one.settle(1)
+    assert problem(one, "Starved") == 1
+
+
+CALM: dict[str, tuple[dict[str, str], int]] = {
+    "asked for in vain": ({"nvidia.com/mig.config": "all-9g.typo", "nvidia.com/mig.config.state": "failed"}, 8),
+    "a driver's package": ({DRIVER_LABEL: f"{DRIVER}-0ubuntu1"}, 8),
+    "time slicing": ({"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}, 32),
+    "time slicing is begun": ({"nvidia.com/gpu.replicas": "4"}, 8),
+}
+
+
+@pytest.mark.parametrize("what", CALM)
+async def test_a_label_alone_takes_no_true_away(what: str) -> None:
+    one = One()
+    await one.measure()
+    labels, gpus = CALM[what]
+    raw = one.server.objects[f"{paths.NODES}/{NODE}"]
+    raw["metadata"]["labels"] |= labels
+    for part in ("allocatable", "capacity"):
+        raw["status"][part] = {**raw["status"][part], "nvidia.com/gpu": f"{gpus}"}
+    await one.settle()
+    assert one.says == ("True", "Pass")
+
+
+def test_each_problem_has_its_alert() -> None:
+    said = "".join(alert.expr for alert in HEALTH_ALERTS)
+    assert all(name in said for name in ("Unguarded", "Refused", "StaleSeconds", "Starved", *OPEN_PROBLEMS))
 
 
 LISTED: dict[str, dict[str, Any]] = {

@@ -31,7 +31,7 @@ _STUCK = (
 _PROBLEM = f"max by ({INSTALLATION}, problem) ({{}}) > 0"
 _BLOCKED, _FAILS, _DOMAIN = (
     _PROBLEM.format(newest(f'precision_operator_node_condition_problems{{problem=~"{named}"}}'))
-    for named in ("Unguarded|Refused|StaleSeconds|Starved", "FailUnconfirmed|FailHeld", "DomainFails")
+    for named in ("Unguarded|Refused|StaleSeconds|Starved|NotJudgedAgain", "FailUnconfirmed|FailHeld", "DomainFails")
 )
 
 MEMORY_NEAR = "0.85"

@@ -19,7 +19,7 @@ CONDITION = "precisionprofiler.io/ComputeAccepted"
 _TAIL = re.compile(
     r"(?s)^(?P<said>.*?)(; after run (?P<after>\w+))?(; failed by (?P<failed>[^;(]+))?"
     r"(; driver (?P<driver>\S*), (?P<gpus>\d{1,4}) GPUs( (?P<set>\w{10}))?, valid until (?P<until>\S+))?"
-    r"(; closed (?P<closed>\S+))? \(node (?P<node>[^,]*), boot (?P<boot>[^)]*)\)$"
+    r"(; closed (?P<closed>\S+))? \(node (?P<node>[^\s,()]*), boot (?P<boot>[^\s,()]*)\)$"
 )
 
 

@@ -12,7 +12,13 @@ from typing import NamedTuple
 from precision_api.kinds.report import ReportAcceptance
 from precision_operator.core.attempts.node_state import NodeState
 from precision_operator.core.attempts.verdicts import change
-from precision_operator.core.eligibility.proved import CONFIRM_AFTER, changed_subject, waits_for_verdict
+from precision_operator.core.eligibility.proved import (
+    CONFIRM_AFTER,
+    NAMESAKE,
+    OTHER_GPUS,
+    changed_subject,
+    waits_for_verdict,
+)
 from precision_operator.core.observe.clock import format_time, time_or_none
 from precision_operator.core.observe.gpu_slices import set_of
 from precision_operator.core.observe.node_gate import CONDITION
@@ -61,7 +67,9 @@ def writes(
     closed = Counter(pool for _, where in closings.values() for pool in where)
     found = list[Write]()
     for facts in there:
-        ours = [it for it in evidence.get(facts.uid, ()) if not change(it.verdict.subject, facts)]
+        ours = [
+            it if not change(it.verdict.subject, facts) else Evidence(it.profile) for it in evidence.get(facts.uid, ())
+        ]
         if ours or facts.verdict.status:
             has_room = all(closed[pool] < max(1, int(MOST_CLOSED * sizes[pool])) for pool in pools[facts.uid])
             write = _condition(facts, ours, lapsed.get(facts.uid, ""), has_room, now)
@@ -81,7 +89,8 @@ def waits(node: NodeState) -> bool:
 
 def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, now: datetime) -> Write | None:
     before, moved = facts.verdict, changed_subject(facts)
-    named = [] if moved else before.parts.get("failed", "").split(", ")  # each is lifted by its own Pass alone
+    named = [] if moved in (NAMESAKE, OTHER_GPUS) else before.parts.get("failed", "").split(", ")
+    # Each is lifted by its own Pass alone, on whatever boot.
     ours = [it._replace(failed=it.failed or it.profile in named) if it.verdict.verdict != "Pass" else it for it in ours]
     is_open = before.status == "True" and not moved
     _, newest, ended, failed = max(ours, key=_weight, default=Evidence(""))
@@ -110,14 +119,16 @@ def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, 
         case "Inconclusive" if newest.reason != "Expired" and (moved or before.status in ("", "Unknown")):
             return write("Unknown", newest.reason, said + after)
     if moved:
-        return _write(facts, {}, now, "Unknown", "SubjectChanged", f"since it was judged {moved}")
+        return _write(facts, failing, now, "Unknown", "SubjectChanged", f"since it was judged {moved}")
     if is_open and newest.verdict and (failed or before.failing_since is not None) and before.reason != "FailHeld":
         return write("True", "FailUnconfirmed", f"{newest.reason}; it failed before{after}")
     why = newest.reason or over
     if is_open and why and before.reason in ("Pass", "NotJudgedAgain"):
         return write("True", "NotJudgedAgain", f"{why}; it passed before{after}")
-    parts = before.parts
-    return _write(facts, {**parts, **failing}, now, before.status, before.reason, parts["said"]) if parts else None
+    if not before.status:
+        return None
+    said = before.parts.get("said", before.message)  # of another writer: from now on it is of this boot
+    return _write(facts, {**before.parts, **failing}, now, before.status, before.reason or "Unreasoned", said)
 
 
 def _weight(it: Evidence) -> tuple[bool, bool, bool, bool, datetime]:

@@ -69,12 +69,12 @@ class Actor:
         self._cluster = cluster
         self._cache = cache
         self._reports = Reports(cluster, cache, clock)
-        self.node_conditions = NodeConditions(cluster, cache, self._reports, gate, clock)
+        self.writes = LateWrites(cache.changed.set)
+        self.node_conditions = NodeConditions(cluster, cache, self._reports, gate, clock, self.writes)
         self._refusals = refusals or RefusedCreations()
         self.starts = Starts(cluster, cache, self._reports, self._refusals)
         self._collector = Collector(cluster, cache.changed.set, clock)
         self.creations = Creations(cache.changed.set, clock)
-        self.writes = LateWrites(cache.changed.set)
         self._strangers: set[str] = set()
         self._quiet_until: dict[str, datetime] = {}
         self.closed = False

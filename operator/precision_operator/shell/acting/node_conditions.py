@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
@@ -17,11 +18,13 @@ from precision_operator.core.eligibility.proved import changed_subject, waits_fo
 from precision_operator.core.observe.clock import format_time, parse_time, time_or_none
 from precision_operator.core.observe.gpu_labels import RACK_LABEL
 from precision_operator.core.observe.kept_report import kept_report, whole
-from precision_operator.core.observe.node_gate import NodeGate, NodeVerdict, node_verdict
+from precision_operator.core.observe.node_gate import CONDITION, NodeGate, NodeVerdict, node_verdict
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView, Raw, ReportView
+from precision_operator.core.observe.raw_object import condition_of
 from precision_operator.core.results.acceptance import decided, with_result
 from precision_operator.core.results.node_condition import DAY, Evidence, Pools, Write, waits, writes
+from precision_operator.shell.acting.late_writes import LateWrites
 from precision_operator.shell.acting.reports import Reports
 from precision_operator.shell.observing.cache import Cache
 
@@ -30,6 +33,7 @@ WRITES_AT_ONCE = 8
 AGAIN_SECONDS = 5.0  # after which writes that were refused are tried again
 STARVED_AFTER, DOMAIN_FAILS = timedelta(hours=2), 3
 OPEN_FAILS = "FailUnconfirmed", "FailHeld"
+OPEN_PROBLEMS = *OPEN_FAILS, "NotJudgedAgain"
 ZONES = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region"}  # too large for one cause
 Says = tuple[str, str]
 _Key = tuple[str, str, str]  # namespace and name of a profile, UID of a node
@@ -55,17 +59,24 @@ class NodeConditions:
     """The condition of Nodes. What runs said is a memory: a new leader begins with what it collects."""
 
     def __init__(
-        self, cluster: Cluster, cache: Cache, reports: Reports, gate: NodeGate, clock: Callable[[], datetime]
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        reports: Reports,
+        gate: NodeGate,
+        clock: Callable[[], datetime],
+        late: LateWrites,
     ) -> None:
         self._cluster, self._cache, self._reports, self._gate, self._now = cluster, cache, reports, gate, clock
+        self._late = late
         self._collected: dict[_Key, Collected] = {}
         self._judged: Set[str] = frozenset()  # UIDs of the nodes that had a condition when they were last seen
-        self.guard_missing = False  # in the last batch, of which nothing was written then
-        self._refused = 0  # writes of the last batch
+        self._guard_missing = False  # a forbidden write of this batch was taken: the rest isn't tried
+        self._undone: Counter[str] = Counter()  # of the last batch, by why
         self._pools: Mapping[str, Pools] = {}  # by node UID: by each label that a listed profile names, and by product
         self._closings: dict[str, tuple[datetime, Pools]] = {}  # of a day: a Node that is gone counts as well
-        self._stale: dict[str, datetime] = {}  # since when a node, by UID, is seen to be True for another subject
-        self._opened = clock()  # when a node became True last
+        self._stale: dict[str, datetime] = {}  # since when a node, by UID, is True for another subject
+        self._opened: datetime | None = None  # when a node became True last; None: this process has not looked yet
 
     def collected(self, job: JobView, pod: PodView | None, report: ReportView, status: ReportStatus) -> None:
         """Take what an agent left, as it was just written into its report; `pod` is the Job's own."""
@@ -118,20 +129,19 @@ class NodeConditions:
         for uid, facts in nodes.items():
             self._saw_closed(uid, facts.verdict)
         await self._keep_closings(observed)
-        self._closings = {uid: it for uid, it in self._closings.items() if observed.now - it[0] < DAY}
+        self._closings = {uid: it for uid, it in self._closings.items() if timedelta() <= observed.now - it[0] < DAY}
         self._forget(observed, nodes)
         evidence = grouped(self._evidence(observed, nodes))
         lapsed = dict(self._lapsed(observed, nodes))
         due = writes(nodes, self._pools, evidence, lapsed, self._closings, observed.now)
-        if not due:
-            self.guard_missing, self._refused = False, 0
-            return False
-        self.guard_missing = not await self._is_guarded(due[0])
-        if self.guard_missing:
-            _log.error("GuardMissing: no ValidatingAdmissionPolicy %s: no Node is written", self._gate.policy)
-            return True
-        limit, self._refused = asyncio.Semaphore(WRITES_AT_ONCE), 0
-        return not all(await asyncio.gather(*(self._write(it, observed.nodes, limit) for it in due)))
+        return not await self._late.run("Nodes", "", "conditions of Nodes", lambda: self._batch(due, observed.nodes))
+
+    async def _batch(self, due: Iterable[Write], seen: Mapping[str, Raw]) -> bool:
+        limit, self._guard_missing = asyncio.Semaphore(WRITES_AT_ONCE), False
+        self._undone = Counter(await asyncio.gather(*(self._write(it, seen, limit) for it in due)))
+        if self._guard_missing:
+            _log.error("Unguarded: no ValidatingAdmissionPolicy %s: no Node is written", self._gate.policy)
+        return self._undone.keys() <= {""}
 
     def figures(self, observed: Observed, plans: Iterable[ProfilePlan]) -> tuple[Counter[Says], Mapping[str, float]]:
         """Nodes by status and reason of their condition, and how much there is of each problem now."""
@@ -139,21 +149,24 @@ class NodeConditions:
             return Counter(), {}
         now, judged = self._now(), [it for it in observed.facts_of(DEFAULT_POOL_LABEL).values() if it.verdict.status]
         tally, young = Counter(it.verdict[:2] for it in judged), now - DAY
-        moved = (it.uid for it in judged if it.verdict.status == "True" and changed_subject(it))
-        self._stale = {uid: self._stale.get(uid, now) for uid in moved}
+        moved = [it for it in judged if it.verdict.status == "True" and changed_subject(it)]
+        since = {
+            it.uid: now if self._opened else _ready_since(observed.nodes[it.uid], it.verdict) or now for it in moved
+        }
+        self._stale = {uid: self._stale.get(uid, at) for uid, at in since.items()}
         fails = [it for it in judged if it.verdict.reason in OPEN_FAILS]
         fails += [it for it in judged if it.verdict.status == "False" and (it.verdict.since or young) > young]
         keys = {"", RACK_LABEL, *(row.key for row in observed.settings.fleet_limits.per_topology)} - ZONES
         racks = Counter(at for it in fails for at in {**it.labels, "": it.clique}.items() if at[0] in keys and at[1])
         listed = (plan.node_states for plan in plans if self._gate.of(plan.profile.namespace, plan.profile.name))
         waiting = len({node.facts.uid for nodes in listed for node in nodes if waits(node)})
-        self._opened = self._opened if waiting else now
+        opened = self._opened or max((at for it in judged if (at := it.verdict.since)), default=now)
+        self._opened = opened if waiting else now
         return tally, {
-            "Unguarded": self.guard_missing,
-            "Refused": self._refused,
+            **{why: self._undone[why] for why in ("Unguarded", "Refused")},
             "StaleSeconds": max(((now - since).total_seconds() for since in self._stale.values()), default=0),
             "Starved": waiting if now - self._opened > STARVED_AFTER else 0,
-            **{reason: tally["True", reason] for reason in OPEN_FAILS},
+            **{reason: tally["True", reason] for reason in OPEN_PROBLEMS},
             "DomainFails": max((number for number in racks.values() if number >= DOMAIN_FAILS), default=0),
         }
 
@@ -199,7 +212,9 @@ class NodeConditions:
                 own, subject = evidence.verdict, _subject(judged or ReportAcceptance())
                 is_fail = judged is not None and judged.verdict == "Fail" and not change(subject, nodes[uid])
                 if judged is not None and is_fail and own.verdict != "Pass" and own.reason != "NotListed":
-                    said = ReportAcceptance().model_copy(update={"reason": judged.reason, "subject": subject})
+                    node = {"driver": nodes[uid].driver}  # and not the report's word for it
+                    subject = AcceptanceSubject(boot_id=subject.boot_id, gpus=subject.gpus, **node)
+                    said = ReportAcceptance().model_copy(update={"reason": _reason(judged), "subject": subject})
                     said = said if own.verdict is None or change(own.subject, nodes[uid]) else own
                     evidence = evidence._replace(verdict=said, failed=True)
                     self._collected[key] = before._replace(report=reports[uid].uid, evidence=evidence)
@@ -211,38 +226,59 @@ class NodeConditions:
         for uid, facts in nodes.items():
             if facts.verdict.status == "True":
                 verdicts = [it.status.acceptance for of in reports if (it := of.get(uid)) is not None and it.status]
-                reasons = ["" if it.verdict == "Pass" else it.reason for it in verdicts if it is not None]
+                reasons = ["" if it.verdict == "Pass" else _reason(it) for it in verdicts if it is not None]
                 if all(reasons):
                     yield uid, (*reasons, "NoReport")[0]
 
     async def _is_guarded(self, write: Write) -> bool:
-        """Whether a forbidden write is refused by the policy: one that would change nothing if it were not."""
-        forbidden = {"metadata": {"uid": write.facts.uid, "labels": {"precisionprofiler.io/canary": "x"}}}
+        """Whether the policy refuses what no other would: our condition without its end. It changes nothing.
+
+        Raises ApiError: another answer, which says nothing of the policy.
+        """
+        canary = {"type": CONDITION, "status": "Unknown", "reason": "Canary", "message": "it names no node and no boot"}
+        forbidden = {"metadata": {"uid": write.facts.uid}, "status": {"conditions": [canary]}}
         try:
             await self._cluster.patch(_path(write), forbidden, "strategic", {"dryRun": "All"})
         except ApiError as error:
-            return bool(self._gate.policy) and f"ValidatingAdmissionPolicy '{self._gate.policy}'" in error.message
+            if self._gate.policy and f"ValidatingAdmissionPolicy '{self._gate.policy}'" in error.message:
+                return True
+            raise
         return False
 
-    async def _write(self, write: Write, seen: Mapping[str, Raw], limit: asyncio.Semaphore) -> bool:
-        """Write one, if the Node is the one of which this was decided, unchanged. Returns whether that was done."""
-        if self._cache.all("nodes").get(write.facts.uid) != seen[write.facts.uid]:
-            return False
-        meta = {"uid": write.facts.uid, "resourceVersion": self._cache.version("nodes", write.facts.uid)}
+    async def _write(self, write: Write, seen: Mapping[str, Raw], limit: asyncio.Semaphore) -> str:
+        """Write one, if the Node is the one of which this was decided, unchanged. Returns why not; empty: done."""
+        uid = write.facts.uid
         try:
             async with limit:
+                if not self._guard_missing and not await self._is_guarded(write):
+                    self._guard_missing = True
+                if self._guard_missing:
+                    return "Unguarded"
+                if self._cache.all("nodes").get(uid) != seen[uid]:
+                    return "Changed"
+                meta = {"uid": uid, "resourceVersion": self._cache.version("nodes", uid)}
                 body = {"metadata": meta, "status": {"conditions": [write.row]}}
                 raw = await self._cluster.patch(_path(write), body, "strategic")
         except ApiError as error:
-            self._refused += error.status not in (404, 409)
             _log.warning("condition of node %s: %s", write.facts.name, error)
-            return False
+            return "Refused" if error.status not in (404, 409) else "Changed"
         self._cache.put("nodes", raw)
-        self._saw_closed(write.facts.uid, node_verdict(raw["status"]))
+        self._saw_closed(uid, node_verdict(raw["status"]))
         if write.row["status"] == "True" and waits_for_verdict(write.facts):
             self._opened = self._now()
         _log.info("node %s: %s", write.facts.name, write.row)
-        return True
+        return ""
+
+
+def _ready_since(node: Raw, verdict: NodeVerdict) -> datetime | None:
+    """Since when a True may be of another boot, for a process that did not see it: not before the node became ready."""
+    ready = time_or_none(condition_of(node["status"], "Ready").get("lastTransitionTime"))
+    return max((at for at in (ready, verdict.since) if at), default=None)
+
+
+def _reason(verdict: ReportAcceptance) -> str:
+    """As far as it is one: whoever may write a report's status writes no more than that into a Node's."""
+    return verdict.reason if re.fullmatch("[A-Za-z]{1,64}", verdict.reason or "") else "Unreadable"
 
 
 def _subject(verdict: ReportAcceptance) -> AcceptanceSubject:
