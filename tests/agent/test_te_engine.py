@@ -21,7 +21,7 @@ from precision_agent.backends.te import sizes
 from precision_agent.backends.te.api import Api
 from precision_agent.backends.te.session import graphs
 from precision_agent.backends.te.steps.attention_backend import backend, choosing, refusals
-from precision_agent.backends.te.tiers.saved import has_own_storage
+from precision_agent.backends.te.tiers.saved import has_own_storage, saved_by
 from precision_agent.backends.trace import range_name
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.models.model import SlidingWindow
@@ -70,6 +70,7 @@ class Wrapper(torch.Tensor):
     @staticmethod
     def __new__(cls, part: torch.Tensor) -> "Wrapper":
         made: Wrapper = torch.Tensor._make_wrapper_subclass(cls, part.shape, dtype=torch.bfloat16)
+        made.part = part
         return made
 
     @classmethod
@@ -84,6 +85,21 @@ def test_a_kept_quantised_weight_has_no_bytes_of_its_own_and_is_not_asked_for_th
     assert not has_own_storage(wrapped)
     assert has_own_storage(torch.zeros(4))
     assert has_own_storage(torch.nn.Parameter(torch.zeros(4)))
+
+
+class Keeping(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(Wrapper(x.to(torch.uint8)))
+        return x.clone()
+
+
+def test_what_a_module_keeps_wrapped_is_counted_by_its_parts() -> None:
+    module = torch.nn.Linear(8, 8, dtype=torch.bfloat16)
+    module.forward = Keeping.apply
+    module.quantizers = {"scaling_fwd": [type("Float8Quantizer", (), {})()]}
+    (saved,) = saved_by({"m": module}, lambda first: module(torch.ones(4, 8, dtype=torch.bfloat16, requires_grad=True)))
+    assert (saved.module, saved.kind, saved.kept, saved.format) == ("m", "Linear", 1.0, 1.0)
 
 
 def test_attention_is_chosen_anew_and_the_backend_and_reasons_are_read_from_the_log() -> None:

@@ -25,8 +25,12 @@ def saved_by(modules: Mapping[str, Any], forward: Callable[[bool], object]) -> t
     elements, called = dict[Any, int](), list[Any]()
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        if has_own_storage(tensor) and (size := tensor.untyped_storage().nbytes()):
-            calls[-1][called[-1]][tensor.untyped_storage().data_ptr()] = (size, tensor.element_size())
+        parts = (
+            [tensor] if has_own_storage(tensor) else [part for part in vars(tensor).values() if torch.is_tensor(part)]
+        )
+        for part in filter(has_own_storage, parts):
+            if size := part.untyped_storage().nbytes():
+                calls[-1][called[-1]][part.untyped_storage().data_ptr()] = (size, part.element_size())
         return tensor
 
     saving = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
@@ -65,6 +69,7 @@ def has_own_storage(tensor: torch.Tensor) -> bool:
     """Whether bytes lie behind this tensor itself.
 
     A weight that is kept quantised between calls is saved as a subclass of torch.Tensor that only wraps its parts:
-    asking its storage where it lies is an error. What a call quantises for itself is saved part by part.
+    asking its storage where it lies is an error. What a call quantises for itself newer versions save by parts, older
+    ones (2.10) wrapped, too.
     """
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)
