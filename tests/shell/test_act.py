@@ -70,7 +70,7 @@ async def test_killed_at_any_write_a_result_is_collected_again_not_lost(scene: S
     fresh = Actor(scene.cluster, Cache())  # type: ignore[arg-type]
     assert await fresh.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
     status = scene.status()
-    assert (status.state, len(status.results)) == ("Measured", 7)
+    assert (status.state, len(status.results)) == ("Measured", 8)
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
 
 

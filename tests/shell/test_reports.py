@@ -82,7 +82,7 @@ async def test_a_detail_that_cannot_be_written_leaves_the_summary_with_the_reaso
     assert (f"{JOBS}/{JOB_NAME}" in scene.cluster.objects) == later
     if not later:
         status, run = scene.status(), scene.run()
-        assert (status.state, len(status.results), run.detail) == ("Measured", 7, None)
+        assert (status.state, len(status.results), run.detail) == ("Measured", 8, None)
         assert run.detail_problem == f"DetailNotWritten: {sentence('DetailNotWritten', detail=error.words)}"
 
 
@@ -92,7 +92,7 @@ async def test_a_profile_that_keeps_no_details_gets_what_the_log_says_and_no_con
     assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1", keeping)]) == 0
     why = f"DetailNotWritten: {sentence('DetailNotWritten', detail='spec.retention.detail is None')}"
     assert (scene.run().detail, scene.run().detail_problem, scene.held("jobs")) == (None, why, [])
-    assert len(scene.status().results) == 7
+    assert len(scene.status().results) == 8
     assert not [path for path in scene.cluster.objects if path.startswith(DETAILS)]
 
 
