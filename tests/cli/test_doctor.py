@@ -26,6 +26,7 @@ from tests.support.report_objects import profile_object
 
 HOME, NAME, BAD = "precision-system", "precision-profiler-", "registry.example.com/x"
 OPENAPI, REVIEWS = f"/openapi/v3/apis/{API_VERSION}", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/precisionprofiles.precisionprofiler.io"
 PROGRAM, PODS = f"{paths.deployments(HOME)}/{NAME}", paths.pods(HOME)
 LEASE, SECRET = paths.item(paths.leases(HOME), f"{NAME}operator"), paths.collection("v1", "secrets", "ml") + "/login"
 ACCOUNTS, STOP = paths.collection("v1", "serviceaccounts", HOME), paths.item(paths.config_maps(HOME), f"{NAME}stop")
@@ -45,14 +46,16 @@ def row(kind: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def sound(api: Api) -> Api:
+def sound(api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
     """An installation in which all is well, with a free node."""
+    monkeypatch.setattr(f"{looked_at.__module__}.sleep", AsyncMock())
     for component in rbac.COMPONENTS:
         labels = ROLE | {"app.kubernetes.io/component": component, INSTANCE: "pp"}
         program = deployment(*ARGS, f"--stop-config-map={NAME}stop", name=NAME + component)
         program["metadata"]["labels"] = labels
         program["spec"]["template"]["spec"] |= {"serviceAccountName": component}
         container = program["spec"]["template"]["spec"]["containers"][0]
+        program["status"] = {"updatedReplicas": 1}
         container |= {"image": "r.test/operator:1", "ports": [{"name": "metrics", "containerPort": 9464}]}
         meta = {"name": f"{component}-0", "namespace": HOME, "labels": labels}
         api.objects |= {f"{PROGRAM}{component}": program, f"{ACCOUNTS}/{component}": {}}
@@ -64,8 +67,9 @@ def sound(api: Api) -> Api:
     schemas = {kind.kind: definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
     marked = {name: {**s, "x-kubernetes-group-version-kind": [{"kind": name}]} for name, s in schemas.items()}
     api.objects[OPENAPI] = json.loads(json.dumps({"components": {"schemas": marked}}))
-    api.objects[LEASE] = {"spec": {"holderIdentity": "operator-0", "leaseDurationSeconds": 600}}
+    api.objects[LEASE] = {"spec": {"holderIdentity": "operator-0_0a", "leaseDurationSeconds": 600}}
     renew(api, 3)
+    api.objects[DEFINITION] = {"metadata": {"labels": {INSTANCE: "pp"}}}
     api.objects |= {ACCOUNT: {"imagePullSecrets": [{"name": "login"}]}, SECRET: row("dockerconfigjson"), CLASS: {}}
     scraped = '{"at": "2026-11-27T10:00:00Z", "by": "Prometheus/3.5.0 from 10.0.0.7"}'
     api.texts[f"{PODS}/exporter-0:9464/proxy/scraped"] = scraped
@@ -102,6 +106,19 @@ def old_definitions(api: Api) -> None:
     del schemas["PrecisionProfile"]["properties"]["spec"]["properties"]["rollout"]["properties"]["canary"]
 
 
+def behind(api: Api, kind: str, status: str) -> None:
+    said = {"type": kind, "status": status, "reason": "FailedCreate", "message": "exceeded quota"}
+    api.objects[f"{PROGRAM}operator"]["status"] = {
+        "conditions": [{"type": "Progressing", "status": "True"}, said][::-1]
+    }
+
+
+def old_presets(api: Api) -> None:
+    schemas = api.objects[OPENAPI]["components"]["schemas"]
+    workload = schemas["PrecisionProfile"]["properties"]["spec"]["properties"]["workload"]
+    workload["properties"]["preset"]["enum"].remove("kimi-k2")
+
+
 def container(api: Api, **changes: Any) -> None:
     api.objects[f"{PROGRAM}operator"]["spec"]["template"]["spec"]["containers"][0] |= changes
 
@@ -132,16 +149,35 @@ OF_OPERATOR = tuple(name for name in CHECKS if name not in ("definitions", "oper
 BROKEN: dict[str, tuple[Callable[[Api], Any], str, str, tuple[str, ...]]] = {
     "no definitions": (no_definitions, "definitions", "does not serve", ("GPU nodes",)),
     "old definitions": (old_definitions, "definitions", "they lack PrecisionProfile.spec.rollout.canary", ()),
+    "old presets": (old_presets, "definitions", "they lack PrecisionProfile.spec.workload.preset=kimi-k2", ()),
     "no operator": (lambda api: api.objects.pop(f"{PROGRAM}operator"), "operator", "no Deployment", OF_OPERATOR),
     "a look-alike that no binding names": (look_alike, "operator", "no Deployment", OF_OPERATOR),
     "another version": (lambda api: container(api, args=[]), "operator", "another version", OF_OPERATOR),
     "no leader": (lambda api: api.objects.pop(LEASE), "leader", "no replica leads", ()),
-    "a silent leader": (lambda api: renew(api, 900), "leader", "operator-0, renewed 9", ()),
+    "a silent leader": (lambda api: renew(api, 900), "leader", "operator-0_0a, renewed 9", ()),
     "a Lease that the release before left": (lambda api: reinstalled(api, 9), "", "", ("leader",)),
     "a Lease that no pod takes": (lambda api: reinstalled(api, 1300), "leader", "renewed 9", ()),
     "a right less": (lambda api: granted(api).pop(0), "rights", "the operator may not get/list/watch nodes", ()),
     "no pod": (lambda api: api.collections[PODS].pop(0), "pods", "operator: 0 of 1 ready", ("leader",)),
     "a pod too few": (lambda api: api.objects[f"{PROGRAM}operator"]["spec"].update(replicas=2), "pods", "1 of 2", ()),
+    "no new pod": (
+        lambda it: behind(it, "ReplicaFailure", "True"),
+        "pods",
+        "0 of 1 updated: FailedCreate ex",
+        (),
+    ),
+    "a pause": (
+        lambda it: behind(it, "Progressing", "Unknown"),
+        "pods",
+        "0 of 1 updated: FailedCreate ex",
+        (),
+    ),
+    "unobserved": (
+        lambda it: it.objects[f"{PROGRAM}operator"]["metadata"].update(generation=2),
+        "pods",
+        "observed",
+        (),
+    ),
     "another's": (lambda api: api.collections[PODS][0]["metadata"].update(labels=ROLE), "pods", "0 of 1", ("leader",)),
     "no agent's account": (lambda api: api.objects.pop(ACCOUNT), "pull Secrets", "no ServiceAccount ml/prec", ()),
     "no account": (lambda api: api.objects.pop(f"{ACCOUNTS}/exporter"), "pull Secrets", "no ServiceAccount prec", ()),
@@ -211,6 +247,27 @@ def test_with_a_namespace_labels_do_in_place_of_bindings_and_other_releases_are_
     assert (done.exit_code, done.stdout.count("ok           ")) == (0, len(CHECKS))
 
 
+def test_commands_are_for_the_cluster_that_was_asked(sound: Api) -> None:
+    command, asked = ("doctor", "--context=team's", "--kubeconfig=/k"), """context='team'"'"'s' --kubeconfig=/k\n"""
+    assert sound.run(*command).stdout.endswith(f" apply -f - --{asked}")
+    container(sound, image=BAD)
+    assert sound.run(*command).stdout.count(f"=IMAGE --kube-{asked}") == 2, "fix and next"
+    old_definitions(sound)
+    sound.objects[DEFINITION] = {"metadata": {}}
+    assert f"fix: kubectl apply --server-side -f crds.yaml --{asked}" in sound.run(*command).stdout
+
+
+@pytest.mark.parametrize("behind_by", [900, -3600])
+def test_a_leader_is_a_ready_pod_that_renews_whatever_its_clock_says(sound: Api, behind_by: int) -> None:
+    renew(sound, behind_by)
+    assert states(sound)[0]["leader"] == "wrong"
+    with patch(f"{looked_at.__module__}.sleep", AsyncMock(side_effect=lambda _: renew(sound, behind_by - 7))):
+        assert states(sound)[0]["leader"] == "ok"
+    renew(sound, 3)
+    sound.objects[LEASE]["spec"]["holderIdentity"] = "operator-1_0a"
+    assert "operator-1_0a holds the Lease, and is no ready pod" in sound.run("doctor").stdout
+
+
 def test_who_is_impersonated_does_not_impersonate(sound: Api) -> None:
     words = "not checked  rights        needs a right: jane is impersonated"
     assert words in sound.run("doctor", "--as=jane").stdout
@@ -219,7 +276,12 @@ def test_who_is_impersonated_does_not_impersonate(sound: Api) -> None:
 
 
 def test_who_has_profiles_is_shown_them_and_another_place_has_no_operator(sound: Api) -> None:
-    assert "wrong        operator" in sound.run("doctor", "-n", "ml").stdout
+    sound.hold(paths.deployments("ml"))
+    sound.hold(paths.deployments("other"))
+    assert "ok           operator" in sound.run("doctor", "-n", "ml").stdout
+    told = sound.run("doctor", "-n", "other").stdout
+    assert "precision-system/precision-profiler-operator does not serve other, but ml\n" in told
+    assert told.endswith("--reset-then-reuse-values --set 'watchNamespaces={ml,other}'\n")
     sound.profiles(profile_object(status={}))
     assert states(sound)[1]["next"] == "kubectl precision -n ml status"
     sound.objects[STOP] = {"data": {"agents": "End"}}

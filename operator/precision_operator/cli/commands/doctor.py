@@ -1,5 +1,7 @@
 """`kubectl precision doctor`: whether the installation works, check by check, and what to do next."""
 
+from shlex import quote
+
 import typer
 
 from precision_operator.cli.connection_options import ask_cluster
@@ -24,9 +26,19 @@ def doctor(output: FormOf = OutputFormat.TABLE, namespace: Namespace = None, *, 
         return await looked_at(cluster, scrape, namespace)
 
     made = checked(ask_cluster(reach, ask))
+    made["next"] = _reaching(reach, made["next"])
+    for row in made["checks"]:
+        row["fix"] = row["fix"] and _reaching(reach, row["fix"])
     say(printed(made, output, lambda wide: text(made), made["checks"], KEYS))
     states = {row["check"]: row["state"] for row in made["checks"]}
     if "wrong" in states.values():
         raise typer.Exit(WRONG.number)
     if states["operator"] != "ok":
         end(NO_RIGHT, "nothing is seen of an operator: ask for these rights, or name its namespace with -n")
+
+
+def _reaching(reach: Reach, command: str) -> str:
+    """The command of doctor for the cluster that was asked, by kubectl's options or Helm's."""
+    context = "--kube-context" if command.startswith("helm ") else "--context"
+    flags = {context: reach.context, "--kubeconfig": reach.kubeconfig} if not command.endswith("--version") else {}
+    return command + "".join(f" {name}={quote(value)}" for name, value in flags.items() if value is not None)

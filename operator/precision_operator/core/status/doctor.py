@@ -26,7 +26,7 @@ from precision_operator.core.reasons import Said
 from precision_operator.core.status.decisions import DECISIONS, WOULD_START, rows
 
 _named = partial(first_of, most=5)
-INSTANCE = "app.kubernetes.io/instance"
+INSTANCE, MARK = "app.kubernetes.io/instance", "app.kubernetes.io/name=precision-profiler"
 
 
 class Unseen(str):
@@ -82,7 +82,8 @@ KEYS = ("check", "state", "message", "fix")
 
 
 def _fields(schema: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Paths of all fields below spec and status of a kind's OpenAPI schema, begun with the kind."""
+    """Paths of all fields below spec and status of a kind's OpenAPI schema, begun with the kind; `=value` of enums."""
+    yield from (f"{path}={value}" for value in schema.get("enum") or ())
     for name, inner in section(schema, "properties").items():
         if "." in path or name in ("spec", "status"):
             yield f"{path}.{name}"
@@ -91,7 +92,8 @@ def _fields(schema: Mapping[str, Any], path: str) -> Iterator[str]:
         yield from _fields(inner, path)
 
 
-def _definitions(definitions: Raw, install: str) -> Result:
+def definitions_fit(definitions: Raw, install: str) -> Result:
+    """Whether the API server has fields and values that this program has; `install` installs the release."""
     if not definitions:
         return f"the API server does not serve {API_VERSION}", install
     roots = {kind.kind: definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
@@ -114,19 +116,29 @@ def _operator(operator: Release | Result) -> Result:
     return f"{'/'.join(operator.key)}, version {version}, serves {', '.join(operator.namespaces)}{also}", ""
 
 
-def _leader(release: Release, pods: Sequence[Raw], lease: Raw, now: datetime) -> Result:
+def term(lease: Raw, now: datetime) -> tuple[float, int]:
+    """For how many seconds it has not been renewed, as its holder's clock may have it, and how many it lasts."""
+    spec = section(lease, "spec")
+    renewed = time_or_none(spec.get("renewTime"))
+    silent = (now - renewed).total_seconds() if spec.get("holderIdentity") and renewed else math.inf
+    return silent, int(spec.get("leaseDurationSeconds") or 15)
+
+
+def _leader(release: Release, pods: Sequence[Raw], leases: Sequence[Raw], now: datetime) -> Result:
+    """`leases` is one Lease as it was read first and last: a leader's changes, whatever its clock says."""
     if not (pods := _ready("operator", pods)):
         return Unseen("a pod of the operator that is ready")
-    spec, fix = section(lease, "spec"), "kubectl -n {} logs deployment/{} --tail=50".format(*release.key)
-    holder, renewed = spec.get("holderIdentity"), time_or_none(spec.get("renewTime"))
-    lasts = int(spec.get("leaseDurationSeconds") or 15)
-    silent = (now - renewed).total_seconds() if holder and renewed else math.inf
+    holder = str(section(leases[-1], "spec").get("holderIdentity") or "")
+    (silent, lasts), fix = term(leases[-1], now), "kubectl -n {} logs deployment/{} --tail=50".format(*release.key)
+    renews = abs(silent) <= lasts or leases[0] != leases[-1]
+    hosts = {pod["metadata"]["name"][:63].rstrip("-.") for pod in pods}  # as the kubelet names them
+    leads = holder.partition("_")[0] in hosts
     ready = [time_or_none(condition_of(section(pod, "status"), "Ready").get("lastTransitionTime")) for pod in pods]
-    if silent > lasts and all(since and (now - since).total_seconds() < 2 * lasts for since in ready):
+    if not (renews and leads) and all(since and (now - since).total_seconds() < 2 * lasts for since in ready):
         return Unseen(f"a replica that leads: all are ready since seconds, and wait for the Lease ({lasts} s)")
-    if silent == math.inf:
-        return "no replica leads", fix
-    return f"{holder}, renewed {max(silent, 0):.0f} s ago (lease of {lasts} s)", fix if silent > lasts else ""
+    if silent == math.inf or not leads:
+        return f"{holder} holds the Lease, and is no ready pod" if holder else "no replica leads", fix
+    return f"{holder}, renewed {silent:.0f} s ago by its clock (lease of {lasts} s)", "" if renews else fix
 
 
 def _lacking(grant: Grant, name: str, rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -175,10 +187,23 @@ def _pods(release: Release, pods: Sequence[Raw]) -> Result:
     ready = Counter(component_of(pod) for pod in pods if not _not_ready(pod))
     wanted = {component: max(section(raw, "spec").get("replicas", 1), 1) for component, raw in release.programs.items()}
     problems += [f"{name}: {ready[name]} of {most} ready" for name, most in wanted.items() if ready[name] < most]
+    problems += [f"{name}: {why}" for name, most in wanted.items() if (why := _behind(release.programs[name], most))]
     if problems and _examples(release.images):
         return Unseen("image names that can be pulled")
-    fix = f"kubectl -n {release.key[0]} describe replicasets,pods -l app.kubernetes.io/name=precision-profiler"
+    fix = f"kubectl -n {release.key[0]} describe deployments,replicasets,pods -l {MARK}"
     return _named(problems) or ", ".join(f"{name} {n} ready" for name, n in ready.items()), fix if problems else ""
+
+
+def _behind(deployment: Raw, wanted: int) -> str:
+    """How far a Deployment is from its spec, by its controller's words; empty where it is there, or can't be read."""
+    status, meta = section(deployment, "status"), section(deployment, "metadata")
+    if status.get("observedGeneration", 0) < meta.get("generation", 0):
+        return "the Deployment's last change is not observed yet"
+    if not deployment or (updated := status.get("updatedReplicas", 0)) >= wanted:
+        return ""
+    rows = ((condition_of(status, kind), good) for kind, good in (("ReplicaFailure", "False"), ("Progressing", "True")))
+    said = [f": {row.get('reason')} {row.get('message')}" for row, good in rows if row.get("status", good) != good]
+    return f"{updated} of {wanted} updated{''.join(said[:1])}"[:300]
 
 
 def component_of(raw: Raw) -> str:
@@ -242,7 +267,7 @@ def _exporter(release: Release, pods: Sequence[Raw], scrapes: Mapping[str, Raw |
 
 
 CHECKS: Mapping[str, Callable[..., Result]] = {
-    "definitions": _definitions,
+    "definitions": definitions_fit,
     "operator": _operator,
     "image names": _image_names,
     "pull Secrets": _secrets,

@@ -1,5 +1,6 @@
 """What `doctor` looks at: an installation and its nodes, as far as whoever asks may look. Nothing is changed."""
 
+from asyncio import sleep
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -7,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic_core import from_json
 
-from precision_api.facts.names import API_VERSION
+from precision_api.facts.names import API_VERSION, GROUP, PROFILE_PLURAL
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import get_or_none
 from precision_operator.core.observe.clock import format_time
@@ -16,6 +17,7 @@ from precision_operator.core.observe.stop import strictest
 from precision_operator.core.observe.views import profile_view, with_operator_defaults
 from precision_operator.core.plan import plan
 from precision_operator.core.rbac import ANYWHERE, COMPONENTS
+from precision_operator.core.status import doctor
 from precision_operator.core.status.doctor import INSTANCE, Facts, Release, Result, Unseen, World, again, component_of
 from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache
 from precision_operator.shell.observing.gather import Gatherer, list_into
@@ -25,6 +27,7 @@ from precision_operator.shell.switch import stop_said
 T = TypeVar("T")
 LOOKS = 256
 """How many nodes are looked at: a bound, for a fleet that is busy throughout."""
+_DEFINITION = paths.collection("apiextensions.k8s.io/v1", "customresourcedefinitions") + f"/{PROFILE_PLURAL}.{GROUP}"
 _REVIEWS = paths.collection("authorization.k8s.io/v1", "selfsubjectrulesreviews")
 _TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 """What is asked for of a Secret: a row with its name and type, never what it holds."""
@@ -46,22 +49,37 @@ async def looked_at(
     """
     operator = await _or(_release(cluster, place, own, exports), _NOWHERE)
     facts: dict[str, Any] = {"now": cluster.server_time.now(), "operator": operator}
-    facts["definitions"] = await _or(cluster.get(f"/openapi/v3/apis/{API_VERSION}"), {})
+    facts["definitions"] = there = await _or(cluster.get(f"/openapi/v3/apis/{API_VERSION}"), {})
+    facts["install"] = again(operator.deployment if isinstance(operator, Release) else {})
+    if there and not isinstance(there, Unseen) and doctor.definitions_fit(there, "x")[1]:
+        crd = await _or(cluster.get(_DEFINITION), {})
+        if not isinstance(crd, Unseen) and INSTANCE not in (crd["metadata"].get("labels") or {}):
+            facts["install"] = "kubectl apply --server-side -f crds.yaml"
     if not isinstance(operator, Release):
-        return facts | {"install": _NOWHERE[1] if isinstance(operator, Unseen) else operator[1]}
+        return facts
     home, lease = operator.key[0], operator.option("--lease-name")
     ours = f"{OURS},{INSTANCE}={(operator.deployment['metadata'].get('labels') or {}).get(INSTANCE, '')}"
     pods = await _or(cluster.list_views(paths.pods(home), _of_program, ours), [])
     return facts | {
         "release": operator,
-        "install": again(operator.deployment),
-        "lease": await _or(cluster.get(paths.item(paths.leases(home), lease)), {}),
+        "leases": await _or(_leases(cluster, paths.item(paths.leases(home), lease)), [{}]),
         "rules": await _or(_rules(cluster, operator, bool(own)), {}),
         "pods": pods,
         "secrets": await _or(_secrets(cluster, operator), {}),
         "world": await _or(_world(cluster, operator), Unseen("the definitions")),
         "scrapes": pods if isinstance(pods, Unseen) else await _or(_scrapes(scrape, operator, pods), {}),
     }
+
+
+async def _leases(cluster: Cluster, path: str) -> list[Raw]:
+    """The Lease; where our clock says nothing of its holder, again: as it changes, or when it has run out."""
+    first = last = await cluster.get(path)
+    silent, lasts = doctor.term(first, cluster.server_time.now())
+    for _ in range(0, min(lasts, 60) if abs(silent) > lasts else 0, 2):
+        await sleep(2.0)
+        if (last := await cluster.get(path)) != first:
+            break
+    return [first, last]
 
 
 def _of_program(raw: Raw) -> Raw | None:
@@ -81,13 +99,15 @@ async def _or(reading: Awaitable[T], absent: T | Unseen) -> T | Unseen:
 
 
 async def _release(cluster: Cluster, namespace: str | None, own: str, exports: bool) -> Release | Result:
-    """The first that a binding of the chart names, as anybody may make others; else, in a `namespace`, by labels."""
+    """The first that a binding of the chart names, as anybody may make others; or, in a `namespace`, labels."""
     bound = [(cluster.namespace, own)] if own else await _or(cluster.list_views(BINDINGS, operator_of, OURS), [])
-    names = [key for key in (() if isinstance(bound, Unseen) else bound) if namespace in (None, key[0])]
+    everywhere, nobody = [] if isinstance(bound, Unseen) else bound, _NOWHERE
+    names = [key for key in everywhere if namespace in (None, key[0])]
     if namespace and not names:
         labels = f"{OURS},app.kubernetes.io/component=operator"
         listed = cluster.list_views(paths.deployments(namespace), lambda raw: str(raw["metadata"]["name"]), labels)
-        bound = names = [(namespace, name) for name in await listed]
+        bound = [(namespace, name) for name in await listed] or bound
+        names = everywhere if isinstance(bound, Unseen) else bound
     for place, name in names:
         path = paths.item(paths.deployments(place), name.removesuffix("operator"))
         raws = {c: await get_or_none(cluster, f"{path}{c}") for c in (COMPONENTS[:1] if own else COMPONENTS)}
@@ -99,8 +119,12 @@ async def _release(cluster: Cluster, namespace: str | None, own: str, exports: b
                 configured = configured_in(operator)
             except ValueError as error:
                 return f"its Deployment is of another version than this program: {error}", again(operator)
-            return Release(operator, programs, others, configured.settings, configured.namespaces)
-    return bound if isinstance(bound, Unseen) else _NOWHERE
+            served = sorted(configured.namespaces, key=lambda served: served != namespace)
+            if namespace in (None, place, *served):
+                return Release(operator, programs, others, configured.settings, tuple(served))
+            fix = f"{again(operator)} --set 'watchNamespaces={{{','.join(served)},{namespace}}}'"
+            nobody = f"{place}/{name} does not serve {namespace}, but {', '.join(served)}", fix
+    return bound if isinstance(bound, Unseen) else nobody
 
 
 async def _rules(cluster: Cluster, operator: Release, own: bool) -> dict[tuple[str, str], Raw]:
