@@ -8,6 +8,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -26,6 +27,8 @@ IMAGES = [f"{REGISTRY}/{name}:{release.version_of(ROOT)}@{digest}" for name, dig
 def released(clone: Path, umask: int, **environment: str) -> Path:
     """dist/ of a clone of what is committed, for one platform."""
     subprocess.run(["git", "clone", "-q", ROOT, clone], check=True, umask=umask)
+    (clone / "sbom").mkdir()
+    (clone / "sbom" / f"{clone.name}.cdx.json").write_text("of another version")
     digests = clone.with_suffix(".txt")
     digests.write_text("\n".join(IMAGES))
     asked = [f"--registry={REGISTRY}", f"--url={HOME}", f"--digests={digests}", "--platforms=linux_amd64"]
@@ -52,7 +55,11 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def test_another_clone_writes_the_same_bytes(dist: Path, tmp_path: Path) -> None:
-    again = released(tmp_path / "another name", 0o022, TZ="UTC", LANG="C", SOURCE_DATE_EPOCH="86400")
+    settings = tmp_path / "gitconfig"
+    settings.write_text(f"[core]\nautocrlf = true\nattributesFile = {tmp_path}/text\n[log]\nshowSignature = true\n")
+    (tmp_path / "text").write_text("* text eol=crlf\n")
+    git = {"GIT_CONFIG_GLOBAL": str(settings)}
+    again = released(tmp_path / "another name", 0o022, **git, TZ="UTC", LANG="C", SOURCE_DATE_EPOCH="86400")
     assert (again / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=again, check=True)
     committed = int(subprocess.check_output(["git", "log", "-1", "--format=%ct"], cwd=ROOT))
@@ -89,12 +96,16 @@ def test_what_is_no_release_is_a_draft_or_refused(capsys: pytest.CaptureFixture[
     assert "needs URL=https://HOST/OWNER/NAME, not ''" in capsys.readouterr().err
     file = tmp_path / "images.txt"
     file.write_text(f"other.lab/operator:1.2@{DIGESTS['operator']}\n")
+    with patch.object(release, "REPOSITORY", tmp_path):
+        assert release.main([]) == 1, "no clone"
     with pytest.raises(ImageError, match=r"must name registry\.lab:5000/team/operator:1\.2@sha256"):
         release.read_digests(file, REGISTRY, "1.2")
 
 
 def test_krew_installs_the_plugin_which_runs_by_a_python_that_it_can_take(dist: Path, tmp_path: Path) -> None:
     [archive] = dist.glob("*_linux_amd64.tar.gz")
+    natives = {name.split("/")[1] for name in contents(archive) if name.startswith("native/")}
+    assert natives == {f"cpython-3{minor}-x86_64" for minor in range(11, 15)}
     names = {name.split("/")[0] for name in contents(archive)}
     assert names == {"LICENSE", "__main__.py", "kubectl-precision", "native", "packages"}
     old = tmp_path / "python3"
@@ -112,7 +123,7 @@ def test_krew_installs_the_plugin_which_runs_by_a_python_that_it_can_take(dist: 
     there = program.resolve().parent
     done = subprocess.run(["/bin/sh", program.name], cwd=there, env=alone, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (6, 1)
-    assert "needs Python 3.11, 3.12, 3.13 or 3.14" in done.stderr
+    assert "needs Python 3.11, 3.12, 3.13 or 3.14 for x86_64 on" in done.stderr
 
 
 def test_the_workflow_is_valid_and_of_make_targets_alone() -> None:

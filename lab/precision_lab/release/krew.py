@@ -1,7 +1,7 @@
 """The plugin as krew takes it: an archive for each platform, and the manifest that names them.
 
 An archive has the launcher and its start (operator/kubectl-precision), LICENSE, `packages` with all that any Python
-reads, and `native/cpython-3NN` with what was compiled for one. krew links one program of it.
+reads, and `native/cpython-3NN-MACHINE` with what was compiled for one.
 """
 
 import csv
@@ -41,7 +41,8 @@ def archive(source: Path, wheel: Path, platform: str, seconds: int, run: Callabl
         with tempfile.TemporaryDirectory() as folder:
             where = [f"--target={folder}", f"--python-version={python}", f"--python-platform={PLATFORMS[platform]}"]
             run(*uv, *where, "--only-binary=:all:", "--require-hashes", "--requirement=requirements/plugin.txt")
-            native = f"native/cpython-{python.replace('.', '')}"
+            machine = "arm64" if platform == "darwin_arm64" else PLATFORMS[platform].partition("-")[0]  # uname's word
+            native = f"native/cpython-{python.replace('.', '')}-{machine}"
             files |= {name: path.read_bytes() for name, path in _installed(Path(folder), native)}
     return tar_gz(files, seconds)
 

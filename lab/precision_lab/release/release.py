@@ -80,7 +80,8 @@ def release(made: Release, platforms: Sequence[str] = tuple(PLATFORMS), sboms: P
     page = rf"[\1]({made.home}/blob/v{made.version}/\2)"
     (out / "NOTES.md").write_text(f"# Precision Profiler {made.version}\n{LINK.sub(page, changes)}")
     files = [*(source / CHART / "files/dashboards").glob("*.json"), *(source / "requirements").glob("plugin*.txt")]
-    for path in (*files, source / "docs/icon.svg", *sboms.glob("*.json")):
+    files += [path for name in (*TARGETS, "plugin-plan") for path in sboms.glob(f"{name}.cdx.json")]
+    for path in (*files, source / "docs/icon.svg"):
         shutil.copyfile(path, out / path.name)
     if made.registry == DRAFT:
         project, plain = source / "pyproject.toml", f'version = "{made.number}"'
@@ -133,7 +134,8 @@ def read_digests(path: Path, registry: str, version: str) -> dict[str, str]:
 
 def export(tree: Path) -> int:
     """Writes the tree of HEAD; returns the commit's time. Raises ImageError where anything is not committed."""
-    git = ["git", "-c", "tar.umask=0022", "-C", str(REPOSITORY)]
+    mine = ("tar.umask=0022", "core.autocrlf=false", "core.attributesFile=/dev/null", "log.showSignature=false")
+    git = ["git", *(word for setting in mine for word in ("-c", setting)), "-C", str(REPOSITORY)]
     if changed := subprocess.check_output([*git, "status", "--porcelain"], text=True):
         raise ImageError(f"A release is made of a commit; not committed: {', '.join(changed.split()[1::2])}")
     with tarfile.open(fileobj=io.BytesIO(subprocess.check_output([*git, "archive", "HEAD"]))) as tar:
@@ -164,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             release(Release(tree, out, seconds, number, registry, home, digests), asked.platforms.split(","))
             shutil.rmtree(dist, ignore_errors=True)
             shutil.copytree(out, dist)
-    except (ImageError, OSError) as problem:
+    except (ImageError, OSError, subprocess.CalledProcessError) as problem:
         print(f"release: {problem}", file=sys.stderr)
         return 1
     return subprocess.run(["ls", "-l", dist], check=False).returncode
