@@ -25,9 +25,7 @@ def saved_by(modules: Mapping[str, Any], forward: Callable[[bool], object]) -> t
     elements, called = dict[Any, int](), list[Any]()
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        parts = (
-            [tensor] if has_own_storage(tensor) else [part for part in vars(tensor).values() if torch.is_tensor(part)]
-        )
+        parts = [tensor] if has_own_storage(tensor) else [*filter(torch.is_tensor, vars(tensor).values())]
         for part in filter(has_own_storage, parts):
             if size := part.untyped_storage().nbytes():
                 calls[-1][called[-1]][part.untyped_storage().data_ptr()] = (size, part.element_size())
