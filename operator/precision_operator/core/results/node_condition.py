@@ -77,7 +77,7 @@ def writes(
                 is_closed = (facts.verdict.status, write.row["status"]) == ("True", "False")
                 closed.update(pools[facts.uid] * (is_closed and facts.uid not in closings))
                 found.append(write)
-    return tuple(found)
+    return tuple(sorted(found, key=lambda it: not changed_subject(it.facts)))  # a stale True ends first
 
 
 def waits(node: NodeState) -> bool:
