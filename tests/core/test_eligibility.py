@@ -17,6 +17,7 @@ from precision_operator.core.eligibility.request import recipes_of
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.reasons import REASONS
+from tests.support.golden import beside
 from tests.support.node_objects import EIGHT_H100, gpu_device, node_object, resource_slice, slice_object
 from tests.support.operator_in_memory import OperatorInMemory
 
@@ -61,100 +62,11 @@ def test_real_resource_slices_name_their_gpus(entry: dict[str, Any]) -> None:
 
 
 CASES: dict[str, dict[str, dict[str, Any]]] = {
-    "Eligible": {
-        "eight healthy GPUs": node_object(),
-        "one of eight GPUs unhealthy": node_object(
-            allocatable={"nvidia.com/gpu": "7"}, capacity={"nvidia.com/gpu": "8"}
-        ),
-        "MIG capable, not MIG": node_object(
-            EIGHT_H100 | {"nvidia.com/mig.capable": "true", "nvidia.com/mig.strategy": "mixed"}
-        ),
-        "MIG switched off": node_object(
-            EIGHT_H100 | {"nvidia.com/mig.strategy": "single", "nvidia.com/mig.config": "all-disabled"}
-        ),
-        "MIG resources left at zero": node_object(allocatable={"nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "0"}),
-        "no sharing, said aloud": node_object(
-            EIGHT_H100 | {"nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "1"}
-        ),
-        "renamed sharing that was ended": node_object(
-            allocatable={"nvidia.com/gpu": "8", "nvidia.com/gpu.shared": "0"}
-        ),
-        "GPU taint without a value": node_object(taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]),
-        "Grace taint of GKE": node_object(
-            taints=[{"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"}]
-        ),
-        "a preference is no ban": node_object(taints=[{"key": "team", "value": "a", "effect": "PreferNoSchedule"}]),
-    },
-    "MIGEnabled": {
-        "single MIG": node_object(
-            {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "nvidia.com/gpu.count": "7"}, gpus="7"
-        ),
-        "invalid MIG": node_object(
-            {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-INVALID", "nvidia.com/gpu.count": "0"}, gpus="0"
-        ),
-        "mixed MIG by its resources": node_object(allocatable={"nvidia.com/gpu": "0", "nvidia.com/mig-3g.40gb": "16"}),
-        "mixed MIG, half of the GPUs whole": node_object(
-            allocatable={"nvidia.com/gpu": "4", "nvidia.com/mig-3g.40gb": "8"}
-        ),
-        "mixed MIG by its labels": node_object(EIGHT_H100 | {"nvidia.com/mig-1g.10gb.count": "56"}),
-        "GKE partitions": node_object(EIGHT_H100 | {"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}),
-    },
-    "GPUsShared": {
-        "time-slicing": node_object(
-            EIGHT_H100 | {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
-        ),
-        "MPS": node_object(EIGHT_H100 | {"nvidia.com/gpu.sharing-strategy": "mps"}),
-        "-SHARED product": node_object({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED"}, gpus="32"),
-        "GKE time-sharing": node_object(EIGHT_H100 | {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}),
-        "more GPUs than there are": node_object(gpus="80"),
-        "virtual GPUs": node_object(EIGHT_H100 | {"nvidia.com/vgpu.present": "true"}),
-    },
-    "GPUsNotReady": {"device plugin not up": node_object(gpus=None)},
-    "UnknownProduct": {
-        "PCI device found, no driver yet": node_object(
-            {"feature.node.kubernetes.io/pci-0302_10de.present": "true"}, gpus=None
-        )
-    },
-    "NoGPU": {"CoreWeave CPU node": node_object({"gpu.nvidia.com/model": ""}, gpus=None)},
-    "Cordoned": {
-        "cordoned by its taint": node_object(
-            taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
-        )
-    },
-    "NotInService": {
-        "being validated by NVSentinel": node_object(
-            taints=[{"key": "nvsentinel.nvidia.com/validation-pending", "effect": "NoSchedule"}]
-        ),
-        "not certified, by NVSentinel's taint": node_object(
-            taints=[{"key": "nvsentinel.dgxc.nvidia.com/nvcre-cert-failed", "effect": "NoSchedule"}]
-        ),
-        "its own annotation, by NVSentinel": node_object(
-            annotations={"quarantineHealthEvent": "[]"},
-            taints=[{"key": "AggregatedNodeHealth", "value": "False", "effect": "NoSchedule"}],
-        ),
-        "validation failed, by NVSentinel": node_object(
-            EIGHT_H100 | {"nvsentinel.nvidia.com/validation-state": "validation-failed"}
-        ),
-        "not certified, by nvcre-certification-monitor": node_object(conditions={"NVCRECertFailed": "True"}),
-        "an XID error, by a monitor": node_object(taints=[{"key": "gpu.nvidia.com/xid", "effect": "NoExecute"}]),
-        "a driver upgrade, by NVIDIA GPU Operator": node_object(
-            EIGHT_H100 | {"nvidia.com/gpu-driver-upgrade-state": "pod-restart-required"}
-        ),
-        "being set up by Skyhook": node_object(
-            taints=[{"key": "skyhook.nvidia.com", "value": "runtime-required", "effect": "NoSchedule"}]
-        ),
-    },
-    "NotReady": {"unreachable": node_object(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}])},
-    "NodeDeleting": {
-        "scaled down": node_object(
-            taints=[{"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}]
-        )
-    },
-    "UnsupportedProduct": {
-        "what stays goes before what passes": node_object(
-            {"nvidia.com/gpu.product": "Tesla-T4"}, unschedulable=True, ready="False"
-        )
-    },
+    reason: {
+        what: node_object(**({"labels": EIGHT_H100 | more.pop("more_labels", {})} | more))
+        for what, more in rows.items()
+    }
+    for reason, rows in beside(__file__).items()
 }
 """Nodes by the reason for where they stand."""
 

@@ -22,6 +22,7 @@ from precision_operator.core.observe.observed import Observed, ProfileView, Refu
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.status.events import notes
 from precision_operator.core.status.profile_status import profile_status
+from tests.support.golden import beside
 from tests.support.world import NOW, at_once, job, measured, nodes, observed, pod, profile, report
 
 OWNER = profile()
@@ -32,65 +33,7 @@ WEBHOOK = 'admission webhook "v.example" denied the request: '
 DENIED = WEBHOOK + "agents are not allowed"
 
 ANSWERS: dict[str, dict[str, Answer]] = {
-    "QuotaExceeded": {
-        "quota of Jobs": Answer(
-            'jobs.batch "pp-0f" is forbidden: exceeded quota: jobs, requested: count/jobs.batch=1, '
-            "used: count/jobs.batch=0, limited: count/jobs.batch=0",
-            403,
-            "Forbidden",
-        ),
-        "quota of GPUs, at the pod": Answer(f"Error creating: {GPUS}"),
-        "events of one kind put together": Answer(f"(combined from similar events): Error creating: {GPUS}"),
-    },
-    "CreationFailed": {
-        "a quota that was made just now": Answer(
-            'jobs.batch "pp-0f" is forbidden: status unknown for quota: jobs, resources: count/jobs.batch', 403
-        ),
-        "too many requests": Answer("the server has asked for fewer", 429, "TooManyRequests"),
-        "the server's own trouble": Answer("etcdserver: leader changed", 500, "InternalError"),
-        "a quota that another request has just used": Answer("cannot be fulfilled", 409, "Conflict"),
-        "no answer": Answer("no answer within 30 s", 0, "Timeout"),
-    },
-    "DeniedByPolicy": {
-        "a quota that needs a limit which the agent does not have": Answer(
-            'Error creating: pods "pp-0f-a" is forbidden: failed quota: cpu: must specify limits.cpu for: agent'
-        ),
-        "a ValidatingAdmissionPolicy": Answer(
-            "jobs.batch \"pp-0f\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
-            422,
-            "Invalid",
-        ),
-        "a webhook with 400": Answer(DENIED, 400, "BadRequest"),
-        "a webhook with 403": Answer(DENIED, 403, "Forbidden"),
-        "a webhook with 500": Answer(DENIED, 500, "InternalError"),
-        "a webhook that speaks of a quota": Answer(f"{WEBHOOK}exceeded quota: mine", 403, "Forbidden"),
-        "a webhook at the pod": Answer(f"Error creating: {DENIED}"),
-        "a limit range": Answer(
-            'Error creating: pods "pp-0f-x" is forbidden: maximum memory usage per Container is 4Gi'
-        ),
-    },
-    "InvalidJob": {"a field of the pod": Answer('Error creating: Pod "pp-0f-x" is invalid: spec.containers[0].image')},
-    "WebhookUnavailable": {
-        "a webhook that does not answer": Answer(
-            'Internal error occurred: failed calling webhook "v.example": context deadline exceeded', 500
-        )
-    },
-    "NamespaceTerminating": {
-        "a namespace that is being deleted": Answer("...", 403, "Forbidden", ("NamespaceTerminating",)),
-        "the same without its cause": Answer(
-            'jobs.batch "pp-0f" is forbidden: unable to create new content in namespace ml because it is being '
-            "terminated",
-            403,
-            "Forbidden",
-        ),
-        "a namespace that is gone": Answer('namespaces "ml" not found', 404, "NotFound"),
-    },
-    "PermissionMissing": {
-        "RBAC": Answer(
-            'jobs.batch is forbidden: User "o" cannot create resource "jobs" in API group "batch"', 403, "Forbidden"
-        )
-    },
-    "CreationRefused": {"what nobody has thought of, at the pod": Answer("Error creating: teapot")},
+    reason: {what: Answer(*said) for what, said in rows.items()} for reason, rows in beside(__file__).items()
 }
 """Answers of API servers by the reason that they are taken for."""
 

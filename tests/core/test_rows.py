@@ -5,40 +5,14 @@ from typing import Any
 import pytest
 
 from precision_api.exchange.message import RecipeSummary
-from precision_api.exchange.result import Interval
 from precision_api.kinds.report import RecipeReport
 from precision_operator.core.results.reading import read_rows
 from precision_operator.core.results.rows import FIELDS, recipe_report
+from tests.support.golden import beside
 from tests.support.report_objects import recipe_row
 
 BARE: dict[str, Any] = {"recipe": "mxfp8", "availability": "ok", "verdict": "verified"}
-GIVEN: dict[str, Any] = {
-    "recipe": "nvfp4",
-    "availability": "emulated",
-    "verdict": "fallback",
-    "tokens_per_second": Interval(value=1000.0, lower=990.0, upper=1010.0, n=8),
-    "gpu_spread": 0.98,
-    "speedup": Interval(value=1.4, lower=1.3, upper=1.5, n=8),
-    "difference": "faster",
-    "gemm_speedup": {"autocast": 1.6},
-    "quantization_tax": 0.1,
-    "quantization_tax_most": 0.2,
-    "watts": 5000.0,
-    "tokens_per_joule": 0.2,
-    "tokens_per_joule_net": 0.3,
-    "power_scope": "module",
-    "power_invalid": ("PhaseLocked",),
-    "model_memory_bytes": 8,
-    "allocated_peak_bytes": 4,
-    "teraflops_per_gpu": 812.5,
-    "throttled": 0.2,
-    "throttle_reason": "power_brake",
-    "diverged_step": 31,
-    "loss_verdict": "diverging",
-    "last_layers_bf16": 5,
-    "listed": True,
-    "failure": "out_of_memory",
-}
+GIVEN: dict[str, Any] = beside(__file__)
 """A value for each field of the agent's summary, other than its default."""
 
 

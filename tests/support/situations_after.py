@@ -7,51 +7,12 @@ from datetime import timedelta
 from precision_api.exchange.wire import LOG_MAX_CHARACTERS, encode
 from precision_operator.core.observe.tenants import ANOTHERS_POD
 from tests.support import situation_worlds as w
+from tests.support.golden import beside
 from tests.support.report_objects import recipe_row
 from tests.support.result_objects import result
 from tests.support.world import NOW, job, nodes, observed, pod, profile, report, tried
 
-POD_DENIED = 'Error creating: pods "pp-0123456789abcdef-x7kq2" is forbidden: violates PodSecurity "restricted:latest"'
-REFUSED: dict[str, w.Situation] = {
-    reason: w.refused(*said)
-    for reason, said in {
-        "QuotaExceeded": (
-            'jobs.batch "pp-01" is forbidden: exceeded quota: gpus, requested: count/jobs.batch=1, '
-            "used: count/jobs.batch=8, limited: count/jobs.batch=8",
-            "exceeded quota: gpus: 8 of 8 count/jobs.batch used, 1 more requested",
-            403,
-            "Forbidden",
-        ),
-        "InvalidJob": (
-            'Job.batch "pp-01" is invalid: spec.template.spec.tolerations[2].key: Invalid value: "not a key!"',
-            'Job.batch is invalid: spec.template.spec.tolerations[2].key: Invalid value: "not a key!"',
-            422,
-            "Invalid",
-        ),
-        "DeniedByPolicy": (POD_DENIED, 'pods is forbidden: violates PodSecurity "restricted:latest"'),
-        "WebhookUnavailable": (
-            'Internal error occurred: failed calling webhook "w.example": context deadline exceeded',
-            'Internal error occurred: failed calling webhook "w.example": context deadline exceeded',
-            500,
-            "InternalError",
-        ),
-        "NamespaceTerminating": (
-            'jobs.batch "pp-01" is forbidden: unable to create new content in namespace ml because it is being '
-            "terminated",
-            "jobs.batch is forbidden: unable to create new content in namespace ml because it is being terminated",
-            403,
-            "Forbidden",
-        ),
-        "PermissionMissing": (
-            *['jobs.batch is forbidden: User "o" cannot create resource "jobs" in API group "batch"'] * 2,
-            403,
-            "Forbidden",
-        ),
-        "CreationRefused": ("the request is too large", "the request is too large", 413, "RequestEntityTooLarge"),
-        "CreationFailed": ("too many requests", "too many requests", 429, "TooManyRequests"),
-        "NameTaken": ("another Job of that name", "another Job of that name", 409, "NameTaken"),
-    }.items()
-}
+REFUSED: dict[str, w.Situation] = {reason: w.refused(*said) for reason, said in beside(__file__).items()}
 """What the cluster refused to create."""
 
 WITHOUT_DETAIL: dict[str, w.Situation] = {
