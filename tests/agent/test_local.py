@@ -28,6 +28,7 @@ from precision_api.models.model import ModelSpec
 from precision_api.models.presets import PresetName
 from precision_api.models.shapes import step_shape_problems
 from precision_api.models.workload import Workload, resolve
+from tests.support.golden import beside
 from tests.support.result_objects import request
 
 NOTHING = GpuReadings(failure=Failure(reason="nvml_unavailable", message="NVML Shared Library Not Found"))
@@ -186,26 +187,8 @@ def test_how_weight_gradients_add_up_travels_only_where_it_was_said(asked: str |
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({}, "say what to measure: --preset llama3-8b, --hf-config config.json or --shape"),
-        ({"preset": "llama3-8b", "shapes": ("8x8x8",)}, "--preset and --shape are given: keep one"),
-        ({"preset": "gpt-9"}, "preset: Input should be 'codonfm-5b'"),
-        ({"shapes": ("8x8",)}, "write MxKxN"),
+        *beside(__file__)["refused"],
         ({"hf_config": Path("/nowhere/config.json")}, "--hf-config: reading /nowhere/config.json"),
-        ({"preset": "llama3-8b", "timing": "slow"}, "--timing slow: known are quick and standard"),
-        ({"preset": "llama3-8b", "recipes": ("fp6",)}, "recipes.0"),
-        ({"preset": "llama3-8b", "baseline": "fp6"}, "baseline"),
-        ({"preset": "llama3-8b", "scope": "some"}, "recipe_scope"),
-        ({"preset": "llama3-8b", "last_layers_bf16": 32}, "--last-layers-bf16 32: the model has 32 layers"),
-        ({"preset": "llama3-8b", "last_layers_bf16": -1}, "last_layers_bf16"),
-        ({"shapes": ("64x64x64",), "last_layers_bf16": 2}, "--last-layers-bf16: shapes have no layers"),
-        ({"preset": "llama3-8b", "modes": ("graph",)}, "gemm_modes.0"),
-        ({"preset": "llama3-8b", "modes": (), "training": False}, "nothing to measure: leave out --no-gemm"),
-        ({"shapes": ("64x64x64",), "modes": ()}, "nothing to measure"),
-        ({"preset": "llama3-8b", "loss_steps": 3}, "steps"),
-        ({"preset": "llama3-8b", "loss_steps": 20, "loss_seeds": 4}, "seeds"),
-        ({"preset": "llama3-8b", "step": {"tensor_parallel": 3}}, "use tensorParallel 2"),
-        ({"preset": "llama3-8b", "step": {"recompute": "some"}}, "recompute"),
-        ({"shapes": ("8x8x8",), "micro_batch_size": 2}, "mean nothing with gemms or shapes"),
     ],
 )
 def test_a_wrong_wish_names_the_option_and_the_next_step(asked: dict[str, Any], words: str) -> None:

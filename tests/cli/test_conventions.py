@@ -33,6 +33,7 @@ from tests.cli.api import Api
 from tests.cli.test_dry_run import nodes_file, profile_file
 from tests.cli.test_status_and_nodes import measured, story
 from tests.support.fleets import fleet, job
+from tests.support.golden import beside
 from tests.support.node_objects import node_object
 from tests.support.report_objects import recipe_row
 
@@ -58,28 +59,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 
 runner = CliRunner()
 MODELS = {PROFILE_KIND: ProfileSpec, PLAN_KIND: PlanSpec}
-NUMBER_OR_PERCENT = 'write a number of nodes from 1 on, or a per cent from "1%" to "100%"'
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "text for a boolean": ({"suspend": "yes"}, "spec.suspend: write true or false, without quotes, not 'yes'"),
-    "a number for a boolean": ({"suspend": 1}, "spec.suspend: write true or false, without quotes, not 1"),
-    "text for a number": (
-        {"rollout": {"retry": {"limit": "2"}}},
-        "spec.rollout.retry.limit: write a whole number, without quotes, not '2'",
-    ),
-    "4": ({"agent": {"resources": {"cpu": 4}}}, "spec.agent.resources.cpu: this is text: write it in quotes, not 4"),
-    "no number and no per cent": (
-        {"rollout": {"maxConcurrent": "10 percent"}},
-        f"spec.rollout.maxConcurrent: {NUMBER_OR_PERCENT}, not '10 percent'",
-    ),
-    "none": ({"rollout": {"maxFailures": 0}}, f"spec.rollout.maxFailures: {NUMBER_OR_PERCENT}, not 0"),
-    "days in words": (
-        {"schedule": {"maxAge": "30 days"}},
-        "spec.schedule.maxAge: write a number and one unit (s, m, h or d), for example 24h, not '30 days'",
-    ),
-    "longer than any": (
-        {"schedule": {"maxAge": "30 days at most"}},
-        "spec.schedule.maxAge: write a number and one unit (s, m, h or d), for example 24h, not '30 days at most'",
-    ),
+WRONG: dict[str, tuple[dict[str, Any], str]] = beside(__file__) | {
     "many": ({"target": {"nodeNames": [{}] * 200}}, "spec: it has too many elements, or too many of them are wrong"),
 }
 

@@ -20,6 +20,7 @@ from precision_operator.cli.commands.local import executed
 from precision_operator.cli.complete import answers, names_in_cluster
 from precision_operator.cli.terminal import CODES
 from tests.cli.api import KUBECTL, Api, stand_in
+from tests.support.golden import beside
 from tests.support.report_objects import FINISHED, profile_object, report_object, report_status
 
 DOC = Path(__file__).parents[2] / "docs" / "kubectl.md"
@@ -87,33 +88,7 @@ def known(kind: str, given: Mapping[str, str]) -> Sequence[str]:
     return (names | {"pool": ["NVIDIA-GB200", "NVIDIA-H200"], "driver": ["570.1", "580.2"], "run": ["a3f1c2"]})[kind]
 
 
-ASKED: dict[str, tuple[list[str], list[str]]] = {
-    "a command": (["st"], ["status", ":4"]),
-    "all commands": ([""], [*COMMANDS, ":4"]),
-    "a node": (["why", "gb"], ["gb200-1", ":4"]),
-    "a profile or a node, or a file": (["report", "n"], ["nightly", "night-2", ":0"]),
-    "a side by its bare name, or what it may begin with": (
-        ["compare", ""],
-        ["nightly", "night-2", "gb200-1", "h100-1", "pool/", "driver/", "run/", ":2"],
-    ),
-    "what a side begins with": (["compare", "dr"], ["driver/", ":2"]),
-    "a side that is a profile": (["compare", "pool/NVIDIA-GB200", "nightly"], ["nightly", ":0"]),
-    "a pool": (["compare", "pool/NVIDIA-GB200", "pool/NVIDIA-H"], ["pool/NVIDIA-H200", ":0"]),
-    "a driver": (["compare", "driver/"], ["driver/570.1", "driver/580.2", ":0"]),
-    "a run": (["compare", "run/a"], ["run/a3f1c2", ":0"]),
-    "a profile after its kind": (["compare", "pp/nightl"], ["pp/nightly", ":0"]),
-    "a node after its kind": (["rerun", "node/h"], ["node/h100-1", ":4"]),
-    "nothing of a kind that the command does not take": (["rerun", "pool/"], [":4"]),
-    "a file in a folder": (["compare", "saved/"], [":0"]),
-    "a form": (["nodes", "-o", "w"], ["wide", ":4"]),
-    "the page's file": (["report", "nightly", "-o", ""], [":0"]),
-    "a file": (["dry-run", "-f", ""], [":0"]),
-    "a profile of another namespace": (["nodes", "-n", "other", ""], ["weekly", ":4"]),
-    "a namespace": (["nodes", "-n", "o"], ["other", ":4"]),
-    "an option's profile": (["why", "gb200-1", "--profile", ""], ["nightly", "night-2", ":4"]),
-    "options": (["status", "--wa"], ["--watch", ":4"]),
-    "nothing of an unknown command": (["moon", ""], [":4"]),
-}
+ASKED: dict[str, tuple[list[str], list[str]]] = beside(__file__) | {"all commands": ([""], [*COMMANDS, ":4"])}
 
 
 @pytest.mark.parametrize(("typed", "expected"), ASKED.values(), ids=ASKED)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from precision_api.facts.recipes import RECIPES
 from precision_operator.cli import app
+from tests.support.golden import beside
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -188,34 +189,9 @@ def test_the_table_is_for_people() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), "give exactly one of --hf-config, --model, --preset, --shape and -f; none is given"),
-        (("--preset", "llama3-8b", "--shape", "1x1x1"), "--preset and --shape are given"),
-        (
-            ("--preset", "llama9"),
-            "workload.preset: there is no 'llama9'; did you mean llama3-8b? Input should be 'codonfm-5b'",
-        ),
-        (("--shape", "64x64"), "write MxKxN"),
-        (
-            ("--shape", "64x64x64", *SIZES),
-            "workload: microBatchSize and sequenceLength mean nothing with gemms or shapes",
-        ),
-        (("--model", "hiddenSize"), "write name=value"),
-        (("--model", "hiddenSize=1,hiddenSize=2"), "given twice"),
-        (("--model", "moe=1,moe.topK=2"), "both as a value and as the group"),
-        (("--model", "hiddenSize=64"), "--model needs --micro-batch-size and --sequence-length"),
-        (("--model", "hiddenSize=64", *SIZES), "workload.model.intermediateSize is required"),
-        (("--model", "hiddenSize=0", *SIZES), "workload.model.hiddenSize: input should be greater than or equal to 1"),
-        (("--model", "hidenSize=64", *SIZES), "workload.model.hidenSize is no field here"),
-        (("--hf-config", "/nowhere/config.json", *SIZES), "reading /nowhere/config.json: No such file"),
-        (("--hf-config", "-", *SIZES), "not valid JSON"),
-        (("-f", "-"), "there is no PrecisionProfile in it"),
-    ],
-)
-def test_wrong_input_ends_with_code_2_and_a_sentence_on_stderr(arguments: tuple[str, ...], words: str) -> None:
-    result = run(*arguments, stdin="kind: Pod")
+@pytest.mark.parametrize(("arguments", "words"), beside(__file__)["refused"])
+def test_wrong_input_ends_with_code_2_and_a_sentence_on_stderr(arguments: str, words: str) -> None:
+    result = run(*arguments.split(), stdin="kind: Pod")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("error: ")
     assert words in result.stderr

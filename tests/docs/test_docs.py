@@ -38,6 +38,7 @@ from precision_operator.core.observe.views import profile_view
 from precision_operator.core.reasons import REASONS, Kind
 from precision_operator.core.status.reasons_page import SECTIONS
 from precision_operator.exporter.families.table import FAMILIES
+from tests.support.golden import beside
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -272,28 +273,7 @@ def test_the_users_pages_are_within_their_budget() -> None:
     assert words("a\n```\n$ kubectl-precision plan\nb c\n```\nd\n```\n$ make x\n```\n") == 7
 
 
-INSTEAD = {
-    r"(its|their|the) (like|equals)\b": "peers",
-    r"hindrance": "blocked by",
-    r"held back": "throttled",
-    r"\bnot told\b": "unknown",
-    r"\bthrift(y|ier|iest)\b": "energy-efficient",
-    r"\bmend(s|ed|ing)?\b": "fix",
-    r"\bin a hurry\b": "with short intervals",
-    r"\bfurther ado\b": "automatically",
-    r"\bplace (is|was) given back\b": "the operator deletes the Job",
-    r"\bDecide nothing\b": "Don't base decisions on it",
-    r"\blength of a pass\b": "reconcile duration",
-    r"\bstands in (its|the|their) report\b": "is in the report",
-    r"\btried again by itself\b": "retried automatically",
-    r"\bsomebody asked\b": "was requested",
-    r"\bphase[- ]lock": "aliasing with the sensor period",
-    r"\bheld against\b": "compared with",
-    r"\btold so\b": "the answer says so",
-    r"\bnobody understands\b": "invalid",
-    r"\banew\b": "again",
-    r"\bstands in (the status|a profile)\b": "is in",
-}
+INSTEAD: dict[str, str] = beside(__file__)
 """Pattern (any case): the field's term."""
 
 CHART = ROOT / "charts" / "precision-profiler"
