@@ -223,6 +223,10 @@ def test_what_the_recipes_are_used_for_is_said_and_one_device_is_no_node_of_many
     assert "attention's projections in fp8_block" in verdict_text(old).splitlines()[0]
     assert "attention's projections in bf16" in verdict_text(found).splitlines()[0]
     assert any(row.figure == "recipes' scope" for row in explain(found))
+    found = old.model_copy(update={"timing": "1/quick/separate/mxfp8-attention/primary-weights"})
+    words = "attention's core in mxfp8; weight gradients added by autograd; weights in the recipe's format alone"
+    assert words in as_text(explain(found))
+    assert words.replace("; ", ", ") in verdict_text(found).splitlines()[0]
     assert "projections" not in verdict_text(with_recipe()) + as_text(explain(with_recipe()))
     training = training_of(synchronous_tokens_per_second=interval(1.0))
     text = as_text(explain(with_recipe(training=training).model_copy(update={"product": "CPU", "gpus": ()})))

@@ -116,6 +116,7 @@ def test_a_speedup_over_the_recorded_baseline_and_back_is_its_inverse() -> None:
     assert back.difference is None, "the report does not say how noisy its run was"
 
 
+STEPS = ("separate", "primary-weights")
 OLD = {"scope": "mlp", "baseline": "fp8_block", "timing": "1/quick/mlp"}
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "attention in the old baseline's recipe": ({}, OLD, "an earlier agent kept attention's projections in fp8_block"),
@@ -126,11 +127,13 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 def test_runs_over_different_baselines_are_compared_but_not_those_that_kept_attention_in_theirs() -> None:
     mlp = {"scope": "mlp", "baseline": "bf16"}
-    runs = ({}, {"baseline": "mxfp8"}, mlp, OLD | {"timing": "1/quick/mlp-bf16"}, OLD)
+    steps = [{"timing": f"1/quick/{step}"} for step in ("mxfp8-attention", "fp8_current-attention", *STEPS)]
+    runs = ({}, {"baseline": "mxfp8"}, mlp, OLD | {"timing": "1/quick/mlp-bf16"}, OLD, {"timing": "1/quick"}, *steps)
     statuses = [ReportStatus.model_validate(report_status(**run)) for run in runs]
     methods = [setting_of(read("n", "p", status)).method for status in statuses]
-    assert (methods[0], methods[2]) == (methods[1], methods[3])
-    assert len(set(methods)) == 3
+    assert (methods[0], methods[2], methods[0]) == (methods[1], methods[3], methods[5])
+    assert len(set(methods)) == 7
+    assert methods[6] == "replay, scope all, attention's core in mxfp8"
 
 
 @pytest.mark.parametrize(("row", "run", "words"), REFUSED.values(), ids=REFUSED)

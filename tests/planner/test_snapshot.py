@@ -124,6 +124,20 @@ def test_two_profiles_are_two_results_known_by_their_flops_without_one() -> None
     assert (len(known.pools[0].nodes), len(known.pools[0].nodes[0].results)) == (1, 2)
 
 
+@pytest.mark.parametrize("step", ["separate", "mxfp8-attention", "primary-weights"])
+def test_rates_of_steps_that_are_no_plain_ones_are_refused_unless_their_profile_is_named(step: str) -> None:
+    timings = {"a": "1/quick", "b": f"1/quick/{step}"}
+    reports = [report_object(name, name, status=report_status(timing=timing)) for name, timing in timings.items()]
+    seen, allow = fleet_from(*reports), {"allow": ["simulated"]}
+    (found,) = pools(seen, terms(spec(fleet=allow), NOW), NOW)
+    assert {name for sample in found.samples.values() for name in sample.names} == {"a"}
+    assert [word.startswith("steps with ") for word in found.refused] == [True]
+    (both,) = pools(seen, terms(spec(fleet=allow | {"profiles": ["a", "b"]}), NOW), NOW)
+    assert {len(sample.names) for sample in both.samples.values()} == {1}, "one step or the other, never both"
+    (named,) = pools(seen, terms(spec(fleet=allow | {"profiles": ["b"]}), NOW), NOW)
+    assert {name for sample in named.samples.values() for name in sample.names} == {"b"}
+
+
 def test_what_is_saved_is_read_again_and_gives_the_same_plan() -> None:
     known = fleet_from(*(report_object(f"n{i}") for i in range(4)))
     again = read_fleet(known.model_dump_json(by_alias=True, exclude_none=True))

@@ -16,7 +16,7 @@ from precision_operator.drawing.figure import RECIPE_COLOURS, RECIPE_DASHES
 from precision_operator.report.facts import Given, reading_of_result
 from precision_operator.report.figures import figures
 from precision_operator.report.figures.cost import dollars
-from precision_operator.report.figures.figure import of_nodes
+from precision_operator.report.figures.figure import of_nodes, of_result
 from precision_operator.report.figures.table import table
 from precision_operator.report.page import NODES_LISTED, page
 from precision_operator.report.verdict import verdict
@@ -64,6 +64,10 @@ def test_a_source_names_the_driver_that_its_run_was_begun_for_where_the_agent_re
     software = replayed.software.model_copy(update={"driver": None})
     read_none = replayed.model_copy(update={"attempt": basis, "software": software})
     assert "; driver 580.126.20; " in of_nodes([read("n", "p", read_none)])
+    core = full_result().model_copy(update={"timing": "1/quick/mxfp8-attention"})
+    assert "attention's core in mxfp8" in of_result(core)
+    assert "; steps with attention's core in mxfp8." in of_nodes([reading_of_result(core)])
+    assert "steps with" not in of_nodes([reading_of_result(full_result())])
 
 
 # Failures are shown as failures.

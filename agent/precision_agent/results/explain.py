@@ -6,7 +6,7 @@ from textwrap import wrap
 
 from precision_agent.power.reasons import REASONS as POWER_REASONS
 from precision_agent.protocol import RegionName
-from precision_api.exchange.request import attention_recipe
+from precision_api.exchange.request import attention_recipe, step_words
 from precision_api.exchange.result import Backend, Energy, GemmSum, Interval, MeasurementResult, RecipeResult, Training
 from precision_api.facts.plain_text import digits
 from precision_api.models.flops import TRAINING_FLOPS
@@ -82,6 +82,8 @@ def _run(result: MeasurementResult) -> Iterator[Figure]:
     if result.recipe_scope == "mlp":
         kept = attention_recipe(result.baseline, result.timing)
         yield ("recipes' scope", "mlp", f"attention's projections stay in {kept} with every recipe but bf16")
+    if step := step_words(result.timing):
+        yield ("step", "; ".join(step), "of every recipe; cores and weights of bf16 stay in BF16")
     if result.training_flops_per_token:
         formula = f"{TRAINING_FLOPS.name}/{TRAINING_FLOPS.version}"
         how = f"{formula}: {TRAINING_FLOPS.text}" if result.formula == formula else f"formula {result.formula}"

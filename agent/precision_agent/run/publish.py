@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from precision_agent.method.learning import in_words
 from precision_agent.run.run import Outcome
-from precision_api.exchange.request import attention_recipe
+from precision_api.exchange.request import attention_recipe, step_words
 from precision_api.exchange.result import Interval, MeasurementResult, RecipeResult
 from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import digits, three_digits
@@ -96,6 +96,7 @@ def _head(result: MeasurementResult) -> list[str]:
     method = "" if result.method == "agent" else ", by NVIDIA's method (forward only, for comparison)"
     recipe = attention_recipe(result.baseline, result.timing)
     kept = f", attention's projections in {recipe}" if result.recipe_scope == "mlp" else ""
+    kept += "".join(f", {words}" for words in step_words(result.timing))
     return [f"{result.workload_name} on {gpus}: {result.backend}, {result.provenance}{kept}{method}"]
 
 

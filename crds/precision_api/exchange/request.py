@@ -127,7 +127,7 @@ def timing_title(request: MeasurementRequest) -> str:
     scope = "" if request.recipe_scope == "all" else f"/{request.recipe_scope}"
     scope += KEEPS_BF16 if scope and request.baseline != "bf16" else ""
     gradients = "/separate" if request.weight_gradients == "separate" else ""
-    core = f"/{request.attention_core}-attention" if request.attention_core else ""
+    core = f"/{request.attention_core}{_CORE}" if request.attention_core else ""
     weights = "/primary-weights" if request.primary_weights else ""
     return f"{TIMED_LOOP}/{name}{scope}{gradients}{core}{weights}"
 
@@ -139,6 +139,17 @@ KEEPS_BF16 = "-bf16"
 def attention_recipe(baseline: Recipe, timing: str | None) -> Recipe:
     """What a run of scope `mlp` kept attention's projections in."""
     return "bf16" if KEEPS_BF16 in (timing or "") else baseline
+
+
+_CORE = "-attention"
+_STEPS = {"separate": "weight gradients added by autograd", "primary-weights": "weights in the recipe's format alone"}
+
+
+def step_words(title: str | None) -> tuple[str, ...]:
+    """What a title says of steps that are no plain ones, beside their scope: `attention's core in mxfp8`."""
+    parts = (title or "").split("/")
+    cores = (f"attention's core in {part.removesuffix(_CORE)}" for part in parts if part.endswith(_CORE))
+    return (*cores, *(_STEPS[part] for part in parts if part in _STEPS))
 
 
 LOSS_BY_DEFAULT: dict[str, LossRuns | None] = {"quick": None, "standard": LossRuns(seeds=3)}

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from precision_api.exchange.request import attention_recipe
+from precision_api.exchange.request import attention_recipe, step_words
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts.json_text import first_wrong
 from precision_api.facts.names import REPORT_KIND, grouped
@@ -156,7 +156,7 @@ def setting_of(reading: Reading) -> Setting:
 
 def _method(run: ReportRun) -> str:
     kept = f", attention in {attention_recipe(run.baseline, run.timing)}" if run.scope == "mlp" else ""
-    return f"{run.backend}, scope {run.scope}{kept}"
+    return ", ".join((f"{run.backend}, scope {run.scope}{kept}", *step_words(run.timing)))
 
 
 def _workload(run: ReportRun | None) -> str | None:

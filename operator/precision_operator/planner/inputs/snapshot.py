@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
+from precision_api.exchange.request import step_words
 from precision_api.exchange.result import LossVerdict
 from precision_api.facts.json_text import first_wrong
 from precision_api.facts.names import FRESH, grouped
@@ -224,7 +225,7 @@ def _node(
         stale=_stale(reading),
         slow=slow,
         passes=run.passes,
-        workload_hash=run.workload_hash,
+        workload_hash=f"{run.workload_hash}/{run.timing}" if step_words(run.timing) else run.workload_hash,
         gpus=gpus,
         rates=tuple(
             _rate(row) for recipe, row in reading.rows.items() if recipe in RECIPE_NAMES

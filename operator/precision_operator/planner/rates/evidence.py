@@ -1,8 +1,9 @@
 """What is known of each pool: per workload and recipe the rates of its nodes, as far as they may be used.
 
 A result that is stale, unverified, simulated, replayed, of a recipe with unhealthy loss runs or without valid power is
-refused unless the plan asks for it; what is used so is marked and told. A recipe that fell back to another precision is
-never used, nor a trial on a CPU.
+refused unless the plan asks for it; what is used so is marked and told. One of steps that are no plain ones (attention
+in FP8, low-precision primary weights, weight gradients by autograd) is refused unless the plan names profiles. A recipe
+that fell back to another precision is never used, nor a trial on a CPU.
 """
 
 import math
@@ -15,6 +16,7 @@ from typing import get_args
 import numpy as np
 
 from precision_api.exchange.peers import PeerKey
+from precision_api.exchange.request import step_words
 from precision_api.exchange.stats import BETWEEN_RUNS, Z_975, t_quantile
 from precision_api.exchange.summary import USABLE
 from precision_api.facts.names import grouped
@@ -227,6 +229,8 @@ def _take(
         return refused_recipes
     age = (now - parse_time(run.finished_at)).total_seconds() / 86_400
     common = _doubts(run, age, terms)
+    if not terms.profiles and (step := step_words(run.workload_hash)):
+        common.insert(0, f"steps with {' and '.join(step)} whose profile spec.fleet.profiles does not name")
     for rate in run.rates:
         doubts = [*common, *_rate_doubts(rate, run)]
         hard = next((doubt for doubt in doubts if doubt not in terms.allow), None)

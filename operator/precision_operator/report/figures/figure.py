@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from precision_api.exchange.request import attention_recipe
+from precision_api.exchange.request import attention_recipe, step_words
 from precision_api.exchange.result import Interval, MeasurementResult
 from precision_operator.core.results.intervals import Spread, bounds_text
 from precision_operator.core.results.reading import Reading
@@ -88,6 +88,8 @@ def of_nodes(nodes: Sequence[Reading]) -> str:
     ]
     if kept := {attention_recipe(run.baseline, run.timing) for run in runs if run.scope == "mlp"}:
         parts.append(f"scope mlp: attention projections stayed in {' or '.join(sorted(kept))}")
+    if any(steps := [" and ".join(step_words(run.timing)) for run in runs]):
+        parts.append(f"steps with {_counted(words or 'none of it' for words in steps)}")
     return "; ".join(parts) + "."
 
 
@@ -99,6 +101,7 @@ def of_result(result: MeasurementResult) -> str:
     method = "; NVIDIA's method, forward only: for comparison, never planned with" if result.method == "nvidia" else ""
     stack = {"driver": software.driver, "CUDA": software.cuda, "Transformer Engine": software.transformer_engine}
     versions = "".join(f"; {name} {version}" for name, version in stack.items() if version)
+    versions += "".join(f"; {words}" for words in step_words(result.timing))
     return (
         f"node {result.node}, run {result.run} of {result.finished_at}, {result.provenance} ({result.backend}); "
         f"workload {result.workload_name}{versions}{made_up}{published}{method}."
