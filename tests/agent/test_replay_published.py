@@ -19,7 +19,7 @@ from precision_api.facts.recipes import Recipe, layers_in_bf16, recipes_for
 from precision_api.models.presets import PRESETS
 from precision_api.models.shapes import PASSES, Pass
 from precision_api.models.workload import Workload, resolve
-from tests.agent.test_replay import CODONFM, replayed
+from tests.agent.test_replay import CODONFM, replayed, replayed_anew
 from tests.support.golden import FOLDER
 from tests.support.result_objects import of, request
 
@@ -198,6 +198,14 @@ def test_the_scope_keeps_the_mixers_out_of_a_recipes_step() -> None:
     apart = sum(gemm.count * (figures.seconds(gemm, "bf16") - figures.seconds(gemm, "nvfp4")) for gemm in mixers)
     whole, inner = (step("GB200", workload, "nvfp4", scope=scope) for scope in ("all", "mlp"))
     assert inner - whole == pytest.approx(apart)
+
+
+def test_a_mixture_draws_what_its_parts_do() -> None:
+    mixtures = [{"name": "whole", "mlp": "mxfp8"}, {"name": "mixed", "mlp": "nvfp4", "attention": "mxfp8"}]
+    ran = replayed_anew(product="B300", workload=Workload(preset="llama3-8b"), mixtures=mixtures)
+    watts = {row.recipe: row.training.energy.watts for row in ran.recipes}
+    assert watts["whole"] == pytest.approx(watts["mxfp8"], rel=1e-4)
+    assert watts["nvfp4"] < watts["mixed"] < watts["mxfp8"]
 
 
 def test_steps_of_other_mappings_are_not_replayed_and_lacking_recipes_are_taken_from_others() -> None:

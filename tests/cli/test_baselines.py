@@ -15,7 +15,7 @@ from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.stats import paired_ratio, ratio
 from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.kinds.report import ReportStatus
-from precision_api.models.workload import resolve
+from precision_api.models.workload import Workload, resolve
 from precision_operator.cli.operands import setting_of
 from precision_operator.core.observe.kept_report import kept_report
 from precision_operator.core.results.reading import read
@@ -144,6 +144,25 @@ def test_ratios_that_a_run_does_not_allow_are_refused_in_words(row: Any, run: An
     told = api.run("status", "nightly", "--baseline", "mxfp8")
     assert words in " ".join(told.stderr.split())
     assert not re.search(r"\dx", told.stdout)
+
+
+def test_where_the_recorded_baseline_has_no_figures_ratios_are_those_of_rates(api: Api, tmp_path: Path) -> None:
+    changes = {"product": "H100", "workload": Workload(preset="llama3-8b"), "baseline": "mxfp8"}
+    file, page = tmp_path / "h.json", tmp_path / "page.html"
+    result = replayed(recipes=("bf16", "fp8_current"), **changes)
+    file.write_text(result.model_dump_json(by_alias=True, exclude_none=True))
+    assert api.run("report", str(file), "--baseline", "bf16", "-o", str(page)).exit_code == 0
+    assert "Training speedups over bf16 are ratios of rates: the run has none over mxfp8." in page.read_text()
+    before = read("n", "p", status_of_result(result))
+    made, rates = rebased(before, "bf16")[0].rows["fp8_current"], before.intervals("fp8_current")["tokens_per_second"]
+    plain = before.intervals("bf16")["tokens_per_second"]
+    assert made.speedup == pytest.approx(rates.value / plain.value)
+    assert made.speedup_lower <= rates.lower / plain.upper * 1.001
+    assert (made.difference, rebased(before, "bf16")[0].rows["bf16"].speedup) == ("faster", None)
+    bare = replayed(recipes=("bf16", "fp8_current"), **changes, training=False)
+    assert rebased(read("n", "p", status_of_result(bare)), "bf16")[1] == (
+        "n: no figures of mxfp8, the run's baseline, so no ratios over any recipe"
+    )
 
 
 def test_a_mixture_is_a_recipe_to_every_reader(api: Api, tmp_path: Path) -> None:

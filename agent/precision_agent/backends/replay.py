@@ -25,7 +25,7 @@ from precision_api.exchange.request import MeasurementRequest, digest
 from precision_api.exchange.result import Backend as BackendName
 from precision_api.exchange.result import Failure, Gpu, Memory, Software, Verification
 from precision_api.facts import products
-from precision_api.facts.recipes import RECIPES, Recipe, support
+from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, Recipe, support
 from precision_api.models.flop_shares import ATTENTION, flop_shares
 from precision_api.models.memory import FP32_GRADIENT_BYTES, ModelPart
 from precision_api.models.shapes import HEAD
@@ -78,6 +78,7 @@ class Replay:
         self._faulty: Recipe = "nvfp4" if support("nvfp4", part.compute) else "fp8_current"
         """The recipe that a fault hits: the narrowest that this hardware has."""
         self._split: dict[Recipe, Mapping[protocol.RegionName, float]] = {}
+        self._power_shares: dict[Recipe, float] = {}
         self.now = 0.0
         self.power_intervals: list[PowerInterval] = []
 
@@ -234,7 +235,9 @@ class Replay:
         return self.options.fault == fault and variant.recipe == self._faulty
 
     def _log(self, start: float, end: float, variant: Variant) -> None:
-        share = tables.POWER_SHARE[RECIPES[variant.recipe].format]
+        if variant.recipe not in self._power_shares:
+            self._power_shares[variant.recipe] = power_share_of(self._published, self._request, variant)
+        share = self._power_shares[variant.recipe]
         self.power_intervals.append(PowerInterval(start, end, self.part.power_limit_watts * share * self._power_factor))
 
     def _advance(self, seconds: float) -> tuple[float, float]:
@@ -245,6 +248,17 @@ class Replay:
         if self.options.pace and self.index == 0:  # GPUs measure side by side: one of them waits for all
             time.sleep(seconds * self.options.pace)
         return start, self.now
+
+
+def power_share_of(published: Published, request: MeasurementRequest, variant: Variant) -> float:
+    """Of the power limit, by the recipe's format; of a mixture the mean of its layers' GEMMs by their seconds."""
+    if variant.recipe in RECIPE_NAMES:
+        return tables.POWER_SHARE[RECIPES[variant.recipe].format]
+    cases = cases_of(request.model_copy(update={"gemm_modes": ("autocast",)}), resolve(request.workload))
+    recipes = [(gemm, gemm.recipe_of(variant)) for gemm in cases.gemms if gemm.quantized and gemm.name != HEAD]
+    times = [(gemm.count * (published.seconds(gemm, recipe) or 0.0), recipe) for gemm, recipe in recipes]
+    drawn = math.fsum(seconds * tables.POWER_SHARE[RECIPES[recipe].format] for seconds, recipe in times)
+    return drawn / math.fsum(seconds for seconds, _ in times)
 
 
 def regions_of(published: Published, request: MeasurementRequest, variant: Variant) -> dict[protocol.RegionName, float]:

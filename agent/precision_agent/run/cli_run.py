@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 
 from precision_agent.backends.replay_tables import ReplayOptions
+from precision_agent.cases import variants_of
 from precision_agent.method import duration
 from precision_agent.power import nvml
 from precision_agent.protocol import Refusal
@@ -30,7 +31,7 @@ from precision_agent.run.publish import Places, checkpoint, places, publish, ver
 from precision_agent.run.request_reading import read_request
 from precision_agent.run.run import Outcome, Surroundings, refused, run_wanted
 from precision_api.exchange.exits import CRASHED, INVALID_REQUEST, PUBLISH_FAILED
-from precision_api.exchange.request import canonical, request_json
+from precision_api.exchange.request import MeasurementRequest, canonical, request_json
 from precision_api.facts.names import REQUEST_ENV
 
 ONLY_LOCAL = (
@@ -196,22 +197,23 @@ def _local_text(asked: local.Asked, device: str, planned: tuple[str | None, int 
         machine = local.box(reading, device, asked.gpu)
     else:
         machine = local.box_to_plan(reading, device, asked.gpu, *planned)
-        if device != "cpu" and not reading.gpus:
-            _say(_planned_for(asked, machine, is_named=planned[0] is not None))
     run_name = time.strftime("local-%Y%m%d-%H%M%S", time.gmtime())
     request = local.local_request(asked, machine, local.plain_name(platform.node()), run_name)
+    if planned is not None and device != "cpu" and not reading.gpus:
+        _say(_planned_for(request, machine, is_named=planned[0] is not None))
     for line in (local.hint(asked, machine), local.room(request, machine, reading)):
         if line:
             _say(line)
     return request_json(request)
 
 
-def _planned_for(asked: local.Asked, machine: local.Box, is_named: bool) -> str:
+def _planned_for(request: MeasurementRequest, machine: local.Box, is_named: bool) -> str:
     """For what the plan is on a box without a GPU."""
+    names = [variant.recipe for variant in variants_of(request)[:-1]]
     many = "one" if machine.gpus == 1 else str(machine.gpus)
     kind = f"{machine.product} GPU" if is_named else "GPU"
     more = "" if is_named else "; --product GB200 and --gpus 4 say for which"
-    what = f"{many} {kind}{'' if machine.gpus == 1 else 's'} with {', '.join(asked.recipes or machine.recipes)}"
+    what = f"{many} {kind}{'' if machine.gpus == 1 else 's'} with {', '.join(names)}"
     return f"no NVIDIA GPU is to be seen here: this is for {what}{more}"
 
 

@@ -300,7 +300,7 @@ def room(request: MeasurementRequest, machine: Box, reading: GpuReadings) -> str
     memory = min(sizes) if sizes else listed.memory_gb * GIB if listed else None
     if memory is None or not request.training:
         return None
-    layer = layer_room(workload, request.recipes, memory, request.baseline)
+    layer = layer_room(workload, request.recipes, memory, request.baseline, request.mixtures)
     experts = workload.model is not None and workload.model.moe is not None
     return f"{machine.product}: {layer[1]}" if layer and (experts or not layer[0]) else None
 

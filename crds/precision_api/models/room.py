@@ -7,8 +7,9 @@ recipes of a request at once, since it times them in turns: weights, gradients a
 keeps weights in its own format.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from precision_api.facts.mixtures import Mixture, Parts
 from precision_api.facts.recipes import Recipe
 from precision_api.models.memory import ModelPart, memory_of
 from precision_api.models.model import ModelSpec
@@ -20,15 +21,19 @@ USABLE_SHARE = 0.85
 and fragmentation."""
 
 
-def layer_bytes(model: ModelSpec, tokens: int, split: Split, recipes: Iterable[Recipe]) -> int:
+def layer_bytes(model: ModelSpec, tokens: int, split: Split, recipes: Iterable[Recipe | Parts]) -> int:
     """Bytes on one GPU that holds the least short model in all of `recipes`, for a micro batch of `tokens`."""
     return short_model_bytes(model, tokens, split, recipes, dense=dense_beside(model))
 
 
 def layer_room(
-    workload: ResolvedWorkload, recipes: Sequence[Recipe], memory_bytes: int, baseline: Recipe = "bf16"
+    workload: ResolvedWorkload,
+    recipes: Sequence[Recipe],
+    memory_bytes: int,
+    baseline: Recipe = "bf16",
+    mixtures: Iterable[Mixture] | None = None,
 ) -> tuple[bool, str] | None:
-    """Whether one layer fits in all `recipes` at once on a GPU of so many bytes, and that as a sentence for the user.
+    """Whether one layer fits in all `recipes` and `mixtures` at once on a GPU of so many bytes, and that as a sentence.
 
     The baseline is held with them, and a second time as the control. None for bare shapes, which are no model, and for
     hybrids, which have no training figure on any GPU.
@@ -37,15 +42,17 @@ def layer_room(
     if model is None or tokens is None or model.hybrid is not None:
         return None
     split, usable = Split(plain.tensor_parallel, plain.expert_parallel), USABLE_SHARE * memory_bytes
-    held = (*dict.fromkeys((baseline, *recipes)), baseline)
-    needed, layer = layer_bytes(model, tokens, split, held), _layer(model, split)
+    parts: dict[str, Recipe | Parts] = {name: name for name in (baseline, *recipes)}
+    parts |= {mixture.name: mixture.parts for mixture in mixtures or ()}
+    held = (*parts, baseline)
+    needed, layer = layer_bytes(model, tokens, split, [parts[name] for name in held]), _layer(model, split)
     takes = f"{_gb(needed)} of {_gb(memory_bytes)}, {USABLE_SHARE:.0%} of them usable"
     if needed <= usable:
         return True, f"{layer} fits with all recipes at once: {takes}"
     alone = layer_bytes(model, tokens, split, (baseline,))
     named = f"{', '.join(held[:-1])}: {takes}; {baseline} alone: {_gb(alone)}"
     lost = "some get no training figure" if alone <= usable else "there is no training figure"
-    step = _next_step(model, tokens, split, held, usable)
+    step = _next_step(model, tokens, split, parts, held, usable)
     return False, f"{layer} does not fit with all recipes at once ({named}), so {lost}: {step}"
 
 
@@ -54,11 +61,18 @@ def _layer(model: ModelSpec, split: Split) -> str:
     return f"one layer{experts}{' beside a dense one' if dense_beside(model) else ''}"
 
 
-def _next_step(model: ModelSpec, tokens: int, split: Split, held: tuple[Recipe, ...], usable: float) -> str:
+def _next_step(
+    model: ModelSpec,
+    tokens: int,
+    split: Split,
+    parts: Mapping[str, Recipe | Parts],
+    held: tuple[Recipe, ...],
+    usable: float,
+) -> str:
     """What would make room: a wider spread of the experts, fewer recipes, fewer tokens, or more GPUs for a matrix."""
 
     def fits(other: Split, recipes: tuple[Recipe, ...] = held, share: int = tokens) -> bool:
-        return layer_bytes(model, share, other, recipes) <= usable
+        return layer_bytes(model, share, other, [parts[name] for name in recipes]) <= usable
 
     experts = model.moe.num_experts if model.moe else 1
     divisors = (number for number in range(split.expert + 1, experts + 1) if experts % number == 0)
@@ -96,7 +110,7 @@ def short_model_bytes(
     model: ModelSpec,
     tokens: int,
     split: Split,
-    recipes: Iterable[Recipe],
+    recipes: Iterable[Recipe | Parts],
     *,
     layers: int = 1,
     dense: int = 0,

@@ -207,7 +207,7 @@ def layer_notes(asked: ResolvedProfile, nodes: Iterable[NodeFacts]) -> tuple[str
     if model is None or not spec.benchmarks.training.enabled:
         return ()
     rooms = {
-        product: layer_room(asked.resolved, recipes_of(spec, node), mib * MIB, spec.benchmarks.baseline)
+        product: layer_room(asked.resolved, recipes_of(spec, node), mib * MIB, spec.benchmarks.baseline, spec.mixtures)
         for product, (node, mib) in _smallest(nodes).items()
     }
     return tuple(f"{product}: {room[1]}" for product, room in rooms.items() if room and (model.moe or not room[0]))

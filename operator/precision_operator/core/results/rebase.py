@@ -1,6 +1,7 @@
 """A reading whose speedups are over another recipe of its run than the baseline that the run recorded.
 
 The ratio of two geometric means of the same pairs is that of the pairs; its interval is never narrower than theirs.
+Where the recorded baseline has no figures, training speedups are ratios of rates.
 """
 
 from dataclasses import replace
@@ -29,8 +30,12 @@ def rebased(reading: Reading, over: Recipe) -> tuple[Reading, str]:
     elif base is None or not base.usable:
         ran = base and (base.failure or f"its verdict is {base.verdict}")
         said = f"{reading.node}: no figures of {over} to compare with: {ran or 'it was not measured'}"
+    elif not (base.speedup or base.gemm_speedup or base.tokens_per_second):
+        said = f"{reading.node}: no figures of {run.baseline}, the run's baseline, so no ratios over any recipe"
     else:
         said = f"Speedups over {over} come from those over {run.baseline}, whose noise is the least difference."
+        if base.speedup is None and base.tokens_per_second:
+            said = f"Training speedups over {over} are ratios of rates: the run has none over {run.baseline}."
         rows |= {recipe: rows[recipe]._replace(**_over(reading, recipe, over, run)) for recipe in {*rows} - {over}}
         run = run.model_copy(update={"gemm_error": decimal(2 * float(run.gemm_error), 3)}) if run.gemm_error else run
     return replace(reading, rows=rows, run=run, group=reading.group._replace(baseline=over)), said
@@ -43,6 +48,8 @@ def _over(reading: Reading, recipe: Recipe, over: Recipe, run: ReportRun) -> dic
     gemms = {mode: mine[mode] / base[mode] for mode in MODES if mode in mine and mode in base}
     fields: dict[str, Any] = {"gemm_speedup": gemms, "baseline_throttled": reading.rows[over].throttled}
     trained = _ratio(*(_ONE if name == run.baseline else reading.intervals(name).get("speedup") for name in pair))
+    if reading.rows[over].speedup is None:  # the baseline has no rate: those of both, then
+        trained = _ratio(*(reading.intervals(name).get("tokens_per_second") for name in pair))
     if trained:
         fields |= {"speedup": trained.value, "speedup_lower": trained.lower, "speedup_upper": trained.upper}
         if floor := number(run.noise_floor):
