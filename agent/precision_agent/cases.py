@@ -1,5 +1,6 @@
 """What is measured: the variants (recipes, baseline, control) and the cases (GEMMs by mode, the training step)."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import cast
 
@@ -99,12 +100,14 @@ class Cases:
         return (self.training, *self.gemms) if self.training else self.gemms
 
 
-def variants_of(request: MeasurementRequest) -> tuple[Variant, ...]:
-    """The baseline first, each asked recipe once, then mixtures, the control last."""
+def variants_of(request: MeasurementRequest, gemms: Iterable[Gemm] = ()) -> tuple[Variant, ...]:
+    """The baseline first, each asked recipe once, then mixtures, of the parts that `gemms` have; the control last."""
     mixers = UNQUANTIZED if request.recipe_scope == "mlp" else None
     recipes = dict.fromkeys((request.baseline, *request.recipes))
     plain = tuple(Variant(recipe, recipe, Parts.of(recipe, mixers)) for recipe in recipes)
-    mixed = tuple(Variant(mixture.name, mixture.name, mixture.parts) for mixture in request.mixtures or ())
+    present = {part_of(gemm.name, gemm.quantized) for gemm in gemms}
+    parts = {it.name: it.parts.only(present) if present else it.parts for it in request.mixtures or ()}
+    mixed = (Variant(name, f"{name}.{of.letters}", of) for name, of in parts.items())
     return (*plain, *mixed, replace(plain[0], label=CONTROL))
 
 
@@ -113,7 +116,7 @@ def cases_of(request: MeasurementRequest, workload: ResolvedWorkload) -> Cases:
 
     Rows of experts are padded to what every recipe of the request can take, in all of them alike.
     """
-    variants = variants_of(request)
+    variants = variants_of(request, workload.gemms)
     recipes = {recipe for variant in variants for recipe in variant.parts.recipes}
     mixed = any(len(variant.parts.of_layers) > 1 for variant in variants)
     chosen = distinct(

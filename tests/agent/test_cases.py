@@ -53,8 +53,13 @@ def test_a_mixture_runs_each_part_in_its_recipe_and_equal_shapes_of_two_parts_ar
     square = {"hiddenSize": 64, "intermediateSize": 64, "numAttentionHeads": 2, "numHiddenLayers": 2, "vocabSize": 96}
     workload = {"name": "square", "model": square, "microBatchSize": 1, "sequenceLength": 64}
     mixture = {"name": "ours", "mlp": "nvfp4", "attention": "mxfp8", "attentionOut": "bf16", "head": "fp8_current"}
-    found = cases(workload=workload, recipes=("nvfp4",), mixtures=[mixture], gemm_modes=("autocast",))
-    assert [variant.label for variant in found.variants] == ["bf16", "nvfp4", "ours", CONTROL]
+    absent = {"name": "absent", "mlp": "mxfp8", "mamba": "nvfp4_no_rht", "head": "nvfp4"}
+    found = cases(workload=workload, recipes=("nvfp4",), mixtures=[mixture, absent], gemm_modes=("autocast",))
+    assert [variant.label for variant in found.variants] == ["bf16", "nvfp4", "ours", "absent", CONTROL]
+    assert [variant.recipe for variant in found.variants[2:4]] == ["ours.nmbnnc", "absent.mmmmmn"]
+    assert found.variants[3].parts.layers_in_bf16(20, None) == 0, (
+        "the head is in no layer, and Mamba-2 not in the model"
+    )
     forward = {case.name: case.recipe_of(found.variants[2]) for case in found.gemms if case.pass_ == "fprop"}
     assert forward == {"qkv": "mxfp8", "attn_out": "bf16", "mlp_up": "nvfp4", "lm_head": "fp8_current"}
     assert found.variants[2].parts.layers_in_bf16(20, None) == 3, "as NVFP4's"

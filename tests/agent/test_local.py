@@ -143,10 +143,11 @@ def test_every_option_reaches_the_request() -> None:
     found = made(
         preset="llama3-8b", name="mine", baseline="fp8_current", scope="mlp", last_layers_bf16=4, modes=("autocast",),
         may_halve_micro_batch=True, loss_steps=20, loss_seeds=2, recipes=("bf16",), attention_core="fp8_delayed",
-        primary_weights="recipe", mixtures=("ours:mlp=nvfp4,attention=bf16",),
+        primary_weights="recipe",
     )  # fmt: skip
     assert (found.attention_core, found.primary_weights) == ("fp8_delayed", "recipe")
-    assert [mixture.parts for mixture in found.mixtures] == [Parts("nvfp4", "bf16", "nvfp4", "nvfp4", "nvfp4")]
+    mixed = made(preset="llama3-8b", mixtures=("ours:mlp=nvfp4,attention=bf16",))
+    assert [mixture.parts for mixture in mixed.mixtures] == [Parts("nvfp4", "bf16", "nvfp4", "nvfp4", "nvfp4")]
     assert timing_title(found) == "1/quick/mlp-bf16/fp8_delayed-attention/primary-weights"
     assert (found.workload.name, found.baseline, found.recipe_scope, found.last_layers_bf16) == (
         "mine", "fp8_current", "mlp", 4,

@@ -166,14 +166,17 @@ def test_where_the_recorded_baseline_has_no_figures_ratios_are_those_of_rates(ap
 
 
 def test_a_mixture_is_a_recipe_to_every_reader(api: Api, tmp_path: Path) -> None:
-    name, page = "nemotron3-super_by-projection", tmp_path / "page.html"
-    status = report_status([recipe_row("mxfp8", 1.3), recipe_row(name, 1.35)])
+    name, page = "nemotron3-super.nbbnmb", tmp_path / "page.html"
+    status, other = (report_status([recipe_row("mxfp8", 1.3), recipe_row(of, 1.35)]) for of in (name, name[:-1] + "n"))
     api.profiles(profile_object())
-    api.reports(*(report_object(node, status=status) for node in "ab"))
+    api.reports(*(report_object(node, status=status) for node in "ab"), report_object("c", status=other))
     assert "0.96x" in api.run("status", "nightly", "--baseline", name).stdout
     assert api.run("report", "nightly", "--baseline", "mxfp8", "-o", str(page), "--price", "2").exit_code == 0
-    assert all(words in page.read_text() for words in (">nemotron3<", ">-super_by-pr…<", f"<td>{name}</td>"))
+    assert all(words in page.read_text() for words in (">nemotron3<", ">-super.nbbnmb<", f"<td>{name}</td>"))
     assert name in api.run("compare", "a", "b", "-o", "json").stdout
+    done = api.run("compare", "a", "c")
+    assert "nemotron3-super has other parts in B than in A: not compared" in " ".join(done.stderr.split())
+    assert "nemotron3-super.n" not in done.stdout
 
 
 def test_nothing_is_faster_than_a_baseline_whose_precision_is_in_doubt() -> None:

@@ -13,7 +13,7 @@ PERCENT = 5
 
 
 def node(name: str, rate: float, profile: str = "nightly", driver: str = "580.95.05", **row: Any) -> Reading:
-    found = report_status([recipe_row("bf16", **({"tokensPerSecond": f"{rate:.0f}"} | row))])
+    found = report_status([recipe_row(**({"recipe": "bf16", "tokensPerSecond": f"{rate:.0f}"} | row))])
     found["software"]["driver"] = driver
     return read(name, "a", ReportStatus.model_validate(found), "ml", profile)
 
@@ -49,10 +49,14 @@ def test_a_slow_gpu_in_eight_makes_the_node_slow_and_the_slowest_comes_first() -
 def test_nodes_are_held_against_their_like_of_the_same_driver_and_layers() -> None:
     assert slow(*EVEN, *[node(f"d{i}", 920 + i, driver="585.10") for i in range(4)]) == []
     assert slow(*EVEN, *(node(f"d{i}", 920 + i) for i in range(3))) != []
-    fleet = [node(f"n{i}", 1000, lastLayersBF16=0) for i in range(4)]
-    odd = node("odd", 800, lastLayersBF16=5)
-    peers = Peers((*fleet, odd))
-    assert "odd" not in {one.node for one in peers.judged((*fleet, odd), PERCENT)}
+    for of_fleet, of_odd in (
+        ({"lastLayersBF16": 0}, {"lastLayersBF16": 5}),
+        ({"recipe": "ours.nnnnnb"}, {"recipe": "ours.nmnnnb"}),
+    ):
+        fleet = [node(f"n{i}", 1000, **of_fleet) for i in range(4)]
+        odd = node("odd", 800, **of_odd)
+        peers = Peers((*fleet, odd))
+        assert "odd" not in {one.node for one in peers.judged((*fleet, odd), PERCENT)}
 
 
 def test_throttled_nodes_shift_no_reference_and_are_judged_all_the_same() -> None:

@@ -186,6 +186,9 @@ def test_mixtures_core_and_weights_reach_the_agent_and_each_change_starts_a_new_
     changes += [{"benchmarks": {"training": {name: value}}} for name, value in training.items()]
     made = [asked(profile(recipes=["mxfp8"], **change)) for change in changes]
     assert len({one.run for one in made}) == len(changes)
+    several = [*mixtures[:1], {"name": "other", "mlp": "mxfp8"}]
+    runs = {asked(profile(recipes=["mxfp8"], mixtures=order)).run for order in (several, several[::-1])}
+    assert len(runs) == 1, "their order is no question"
     of = profile(recipes=["mxfp8"], mixtures=mixtures[:1], benchmarks={"training": training})
     request = measurement_request(asked(of), GB200, "r1", 1)
     assert (request.attention_core, request.primary_weights) == ("fp8_delayed", "recipe")

@@ -371,7 +371,7 @@ def test_modules_keep_their_format_for_the_backward_pass_and_all_recipes_have_on
         assert made.prepare(cases.training, variant) is None  # type: ignore[arg-type]
         inside = made.inspect(variant)
         backends.add(inside.attention)
-        assert {row.kind for row in inside.saved} == kinds.get(variant.recipe, {"LayerNormLinear", "Linear", mlp})
+        assert {row.kind for row in inside.saved} == kinds.get(variant.label, {"LayerNormLinear", "Linear", mlp})
         for row in inside.saved:
             # LayerNormMLP keeps operands in both directions, where these differ
             most = 2.02 if row.kind == "LayerNormMLP" else 1.02

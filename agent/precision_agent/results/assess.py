@@ -114,7 +114,7 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         training=training,
         throttle=evidence.held_back.shares,
         throttled=evidence.held_back.marked,
-        last_layers_bf16=run.kept_by(variant) if run.workload.model and KEEPING & {*variant.parts.recipes} else None,
+        last_layers_bf16=run.kept_by(variant) if run.workload.model and KEEPING & {*variant.parts.of_layers} else None,
         notes=(*disagreements(gemms), *evidence.notes)[:MOST_NOTES],
         **{name: getattr(evidence, name) for name in SEEN},
     )

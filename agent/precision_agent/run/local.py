@@ -233,6 +233,8 @@ def _mixture(text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in parts.split(",")]
     if not all(sign for _, sign, _ in pairs):
         raise ValueError(f"--mixture {text}: write NAME:mlp=RECIPE,attention=RECIPE")
+    if len({part for part, _, _ in pairs}) < len(pairs):
+        raise ValueError(f"--mixture {text}: name each part once")
     return {"name": name} | {part: recipe for part, _, recipe in pairs}
 
 

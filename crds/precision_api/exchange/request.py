@@ -8,7 +8,7 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from precision_api.facts.mixtures import Mixtures
 from precision_api.facts.recipes import RECIPE_NAMES, PlainRecipe, Recipe
@@ -19,6 +19,9 @@ REQUEST_VERSION = "1"
 REQUEST_MAX_BYTES = 32 * 1024
 """Largest request that fits beside the rest of a container's environment (Linux ends one variable at 128 KiB)."""
 
+NO_SCOPE = (
+    "scope mlp keeps attention in BF16, and mixtures say what each part runs in: leave out the scope, or mixtures"
+)
 PLAIN = r"^[ !#-\[\]-~]*$"
 """Printable ASCII without quote and backslash: one byte a character in JSON, so that what is echoed always fits."""
 
@@ -105,6 +108,12 @@ class MeasurementRequest(Record):
     trace: bool = Field(False, description="Keep the profiled step's trace beside the result.")
     timing: Timing = Timing()
     deadline_seconds: int = Field(ge=10, le=86400)
+
+    @model_validator(mode="after")
+    def _one_way_to_keep_attention(self) -> "MeasurementRequest":
+        if self.mixtures and self.recipe_scope == "mlp":
+            raise ValueError(NO_SCOPE)
+        return self
 
 
 TIMINGS: dict[str, Timing] = {

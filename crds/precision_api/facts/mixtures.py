@@ -4,12 +4,13 @@ Published recipes mix formats by projection: Nemotron 3 Super trains attention i
 MXFP8 and the rest in NVFP4 (Megatron-Bridge, perf_recipes/nemotronh).
 """
 
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Collection
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from precision_api.facts.recipes import MIXTURE_NAME, MOST_MIXTURES, RECIPE_NAMES, PlainRecipe, layers_in_bf16
+from precision_api.facts.recipes import LETTERS, MIXTURE_NAME, MOST_MIXTURES, RECIPES, PlainRecipe, layers_in_bf16
 from precision_api.facts.schema import Document, Rule, cel, patterned
 
 _NOT_DELAYED = (
@@ -32,7 +33,7 @@ PartRecipe = Annotated[
 ]
 MixtureName = Annotated[
     str,
-    patterned(MIXTURE_NAME, 40, "write lower case letters, digits, - and _, for example nemotron3-super"),
+    patterned(MIXTURE_NAME, 33, "write lower case letters, digits, - and _, for example nemotron3-super"),
 ]
 
 
@@ -52,6 +53,23 @@ class Parts:
         """One recipe in all layers; `mixers`: of attention's and Mamba-2's projections, where it is another one."""
         return Parts(mlp, *[mixers or mlp] * 4)
 
+    def only(self, present: Collection[str | None]) -> "Parts":
+        """The same in a model that has just these parts: one that it lacks, by the name of its field, is like another,
+        or like a plain recipe's head."""
+        parts = asdict(self)
+        other = next((recipe for name, recipe in parts.items() if name in present and name != "head"), self.mlp)
+        return Parts(
+            **{
+                name: recipe if name in present else "bf16" if name == "head" else other
+                for name, recipe in parts.items()
+            }
+        )
+
+    @property
+    def letters(self) -> str:
+        """Of each part's recipe: what results add to a mixture's name."""
+        return "".join(LETTERS[recipe] for recipe in astuple(self))
+
     @property
     def recipes(self) -> tuple[PlainRecipe, ...]:
         """Each once, the MLP's first."""
@@ -64,7 +82,24 @@ class Parts:
 
     def layers_in_bf16(self, layers: int, asked: int | None) -> int:
         """How many of a model's layers stay in BF16: as many as the recipe of any part says."""
-        return max(layers_in_bf16(recipe, layers, asked) for recipe in self.recipes)
+        return max(layers_in_bf16(recipe, layers, asked) for recipe in self.of_layers)
+
+
+_WITH_DEFAULT = ("attention", "attentionOut", "mamba", "mambaOut")
+_IN_CEL = ", ".join(
+    ("self.mlp", *(f"has(self.{name}) ? self.{name} : self.mlp" for name in _WITH_DEFAULT), "self.head")
+)
+
+
+def _alone(recipe: str) -> Rule:
+    """That a recipe which sets environment variables has no part beside it that would quantise by them unasked."""
+    row = RECIPES[recipe]
+    others = [it.recipe for it in RECIPES.values() if it.te_class == row.te_class and it.variables != row.variables]
+    return Rule(
+        f"!('{recipe}' in [{_IN_CEL}] && [{_IN_CEL}].exists(part, part in {others}))",
+        f"{recipe} sets {row.variables[0][0]} for all parts of its class: it can't be beside {', '.join(others)}",
+        lambda mixture: recipe not in mixture.parts.recipes or not {*others} & {*mixture.parts.recipes},
+    )
 
 
 class Mixture(Document):
@@ -72,13 +107,16 @@ class Mixture(Document):
 
     RULES = (
         Rule(
-            f"!(self.name in {[*RECIPE_NAMES]})",
+            f"!(self.name in {[*RECIPES]})",
             "a recipe has this name: give the mixture another one",
-            lambda mixture: mixture.name not in RECIPE_NAMES,
+            lambda mixture: mixture.name not in RECIPES,
         ),
+        *(_alone(recipe) for recipe, row in RECIPES.items() if row.variables),
     )
 
-    name: MixtureName = Field(description="What results, metrics and tables call it; use a name for one mixture only.")
+    name: MixtureName = Field(
+        description="What it is called; results, metrics and tables add a dot and a letter for each part."
+    )
     mlp: PartRecipe = Field(description="Of the MLP, or the experts; both of its projections are one module.")
     attention: PartRecipe | None = Field(None, description="Of the projections into attention; left out, mlp's.")
     attention_out: PartRecipe | None = Field(None, description="Of attention's output projection; left out, mlp's.")
@@ -106,8 +144,8 @@ Mixtures = Annotated[
 
 
 def of_mixtures(mixtures: tuple[Mixture, ...] | None) -> tuple[PlainRecipe, ...]:
-    """The recipes of all parts of these, each once."""
-    return tuple(dict.fromkeys(recipe for mixture in mixtures or () for recipe in mixture.parts.recipes))
+    """The recipes of all parts of these in layers, each once."""
+    return tuple(dict.fromkeys(recipe for mixture in mixtures or () for recipe in mixture.parts.of_layers))
 
 
 _GEMM_PARTS = {

@@ -7,6 +7,7 @@ hardware is a hint that saves a useless attempt; the agent proves each recipe by
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 from typing import Annotated, Literal, get_args
 
@@ -17,14 +18,18 @@ PlainRecipe = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8"
 
 
 def _name(name: str) -> str:
-    if not re.fullmatch(MIXTURE_NAME, name):
+    if not re.fullmatch(rf"[a-z][a-z0-9_-]{{0,39}}(\.[{''.join(LETTERS.values())}]{{6}})?", name):
         raise ValueError(f"{name[:40]!r} is neither a recipe nor the name of a mixture")
     return name
 
 
-MIXTURE_NAME = r"^[a-z][a-z0-9_-]{0,39}$"
+RECIPE_NAMES: tuple[PlainRecipe, ...] = get_args(PlainRecipe)
+LETTERS: Mapping[str, str] = dict(zip(RECIPE_NAMES, "bdckmnrfwx", strict=True))
+"""One for each recipe, for good: results name a mixture by them."""
+MIXTURE_NAME = r"^[a-z][a-z0-9_-]{0,32}$"
 Recipe = Annotated[str, Field(max_length=40), AfterValidator(_name)]
-"""Of the table, or the name that a profile gives to a mixture."""
+"""Of the table; or a mixture: the profile's name for it, a dot and the letter of each part. So one name with other
+parts is another recipe to every reader."""
 Support = Literal["native", "emulated"]
 Format = Literal["bf16", "fp8", "fp4"]
 Compute = tuple[int, int]
@@ -58,6 +63,8 @@ class RecipeFacts:
     """What speaks against training in it, with its source; a risky recipe is named only where somebody lists it."""
     variant_of: "Recipe | None" = None
     """The recipe that it is but for a few fields; a variant is measured only where somebody lists it."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Of the environment, while the recipe's modules work and at no other time: read at each quantization."""
     last_layers_bf16: float = 0.0
     """Share of a model's layers, the last ones, that stay in BF16 where nobody says otherwise: none is a risk."""
 
@@ -98,6 +105,7 @@ _ROWS = (
         recipe="nvfp4_fast_math",
         variant_of="nvfp4",
         risk='fast math "trades numerical accuracy for performance" (Transformer Engine, NVTE_USE_FAST_MATH)',
+        variables=(("NVTE_USE_FAST_MATH", "1"),),
     ),
     replace(
         _NVFP4,
@@ -111,12 +119,20 @@ _ROWS = (
 
 class _Rows(dict[str, RecipeFacts]):
     def __missing__(self, name: str) -> RecipeFacts:
-        return _MIXTURE
+        return _mixed(name.partition(".")[2])
+
+
+@lru_cache(1_000)
+def _mixed(letters: str) -> RecipeFacts:
+    """The row of a mixture of these parts, the head's last: what speaks against any part speaks against it."""
+    parts = [row for letter in letters for row in _ROWS if LETTERS[row.recipe] == letter]
+    risk = "; ".join(dict.fromkeys(row.risk for row in parts if row.risk))
+    kept = max((row.last_layers_bf16 for row in parts[:-1]), default=_MIXTURE.last_layers_bf16)
+    return replace(_MIXTURE, risk=risk, last_layers_bf16=kept)
 
 
 RECIPES: Mapping[str, RecipeFacts] = _Rows({row.recipe: row for row in _ROWS})
 """By name. A mixture, whose parts have rows of their own, counts as the narrowest that they can be."""
-RECIPE_NAMES: tuple[PlainRecipe, ...] = get_args(PlainRecipe)
 MOST_MIXTURES = 4
 """Of a profile: each is a recipe in the labels of its metrics."""
 MOST_RECIPES = len(RECIPE_NAMES) + MOST_MIXTURES

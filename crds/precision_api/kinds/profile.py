@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from precision_api.exchange.request import AttentionCore
+from precision_api.exchange.request import NO_SCOPE, AttentionCore
 from precision_api.facts.mixtures import Mixtures
 from precision_api.facts.names import DEFAULT_POOL_LABEL
 from precision_api.facts.recipes import MOST_LISTED, RECIPE_NAMES, PlainRecipe, Recipe
@@ -411,6 +411,11 @@ class ProfileSpec(Document):
             "!has(self.mixtures) || size(self.mixtures) == 0 || (has(self.recipes) && size(self.recipes) > 0)",
             "mixtures are measured beside listed recipes: set recipes too",
             lambda spec: not spec.mixtures or bool(spec.recipes),
+        ),
+        Rule(
+            "!has(self.mixtures) || size(self.mixtures) == 0 || self.benchmarks.scope == 'all'",
+            NO_SCOPE,
+            lambda spec: not spec.mixtures or spec.benchmarks.scope == "all",
         ),
         Rule(
             "!has(self.acceptance) || self.retention.detail == 'Full'",

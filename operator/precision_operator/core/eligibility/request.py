@@ -6,6 +6,7 @@ And does it fit on the GPUs that the profile names: the job, one layer with all 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from operator import attrgetter
 
 from pydantic import ValidationError
 
@@ -95,7 +96,7 @@ def _run(spec: ProfileSpec, resolved: ResolvedWorkload) -> str:
     if not spec.benchmarks.loss.enabled:  # false was written into profiles as a default, before the preset decided
         benchmarks.pop("loss", None)
     fewer = [] if spec.agent.gpus == "All" else [spec.agent.gpus]
-    mixtures = [mixture.model_dump(mode="json") for mixture in spec.mixtures]
+    mixtures = [mixture.model_dump(mode="json") for mixture in sorted(spec.mixtures, key=attrgetter("name"))]
     return digest([resolved.hash, sorted(spec.recipes), benchmarks, *fewer, *mixtures], 10)
 
 

@@ -219,7 +219,7 @@ def _told(
     valued = [[(str(getattr(p.setting, difference)),) for p in side] for side in points] if difference else None
     was, now = map(_counted, valued) if valued else ("", "")
     kinds = {p.setting.data for side in points for p in side}
-    notes += _scopes_apart(a, b, points)
+    notes += [*_scopes_apart(a, b, points), *_parts_apart(points)]
     if "trial" in kinds:
         notes.append("trials on a CPU are among them: these say nothing of a GPU")
     data = tuple(_counted([(p.setting.data or UNKNOWN,) for p in side]) for side in points)
@@ -236,6 +236,13 @@ def _told(
         (data[0], data[1]),
         _same(points),
     )
+
+
+def _parts_apart(points: tuple[Sequence[Point], Sequence[Point]]) -> list[str]:
+    """A note for each mixture whose name both sides have, and no parts in common."""
+    sides = [{figure.recipe for point in side for figure in point.figures if "." in figure.recipe} for side in points]
+    of_a, of_b = ({name.partition(".")[0] for name in side - (sides[0] & sides[1])} for side in sides)
+    return [f"{name} has other parts in B than in A: not compared" for name in sorted(of_a & of_b)]
 
 
 def _same(points: tuple[Sequence[Point], Sequence[Point]]) -> tuple[tuple[str, str], ...]:

@@ -4,7 +4,7 @@ import inspect
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from precision_agent.backends.te.api import Api, version_of
@@ -37,8 +37,6 @@ class RecipeCall:
     """Fields that came after 2.8, left out where a version has none: it does what all rows but the newer ones say."""
     flags: Mapping[QuantizerRole, Mapping[str, bool]] = field(default_factory=dict)
     since: str = "2.8"
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """Of the environment, while the recipe's modules work and at no other time: read at each quantization."""
     delayed: bool = False
     stochastic: bool = False
     """Gradients are rounded at random: two equal steps differ."""
@@ -92,7 +90,7 @@ CALLS: Mapping[Recipe, RecipeCall | None] = {
     "nvfp4": _nvfp4(),
     "nvfp4_no_rht": _nvfp4(rht=False),
     # The quantizer of one tensor reads it from 2.14 on, that of several from 2.12.
-    "nvfp4_fast_math": replace(_nvfp4(since="2.14"), variables={"NVTE_USE_FAST_MATH": "1"}),
+    "nvfp4_fast_math": _nvfp4(since="2.14"),
     "nvfp4_4over6_weights": _nvfp4(over="weights", since="2.17"),
     "mxfp8_2d": _mxfp8(square=True, since="2.19"),
 }
@@ -130,7 +128,7 @@ def _value(api: Api, name: str, value: Any) -> Any:
 def variables(*of: PlainRecipe) -> Iterator[None]:
     """These recipes' own environment variables are set within: forward, backward and captures of their modules alone;
     of a mixture, for all of its parts."""
-    names = {name: value for recipe in of if (call := CALLS[recipe]) for name, value in call.variables.items()}
+    names = {name: value for recipe in of for name, value in RECIPES[recipe].variables}
     os.environ.update(names)
     try:
         yield
@@ -170,7 +168,7 @@ def quantizers(module: Any) -> dict[QuantizerRole, Any]:
 def flags_of(module: Any) -> dict[str, bool]:
     """`role.flag` of the MXFP8 and NVFP4 quantizers of a module, and rows' variables, as they stand now."""
     names = ("with_rht", "stochastic_rounding", "with_2d_quantization", "nvfp4_use_4over6")
-    own = {name for call in CALLS.values() if call for name in call.variables}
+    own = {name for row in RECIPES.values() for name, _ in row.variables}
     return dict.fromkeys(sorted(own & os.environ.keys()), True) | {
         f"{role}.{name}": bool(getattr(quantizer, name))
         for role, quantizer in quantizers(module).items()
