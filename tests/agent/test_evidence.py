@@ -171,6 +171,11 @@ def test_where_no_step_could_be_profiled_the_tax_is_the_gemms_as_often_as_the_mo
     run = SimpleNamespace(cases=SimpleNamespace(baseline=bf16, training=case), workload=workload, samples=samples)
     facts: Any = SimpleNamespace(run=run, after=SimpleNamespace(profiles=profiles))
     assert _taxes(fp8, facts) == ((evidence.Tax(1 / 8, 1 / 8),), "gemms")
+    cast = ProfiledKernel(CAST, 2.0, module="head")
+    mixed = replace(fp8, parts=replace(fp8.parts, head="fp8_current"))
+    profiles["fp8_current", "gemms"] = LoadProfiles(runs=((profile(*mine, head, cast),),))
+    assert _taxes(fp8, facts)[0] == (evidence.Tax(1 / 8, 1 / 8),)
+    assert _taxes(mixed, facts)[0] == (evidence.Tax(3 / 10, 3 / 10),), "a mixture quantises it"
 
 
 def test_the_tax_is_the_full_depth_steps_the_head_counts_once_and_attentions_core_not_at_all() -> None:

@@ -55,20 +55,21 @@ class Tax:
     most: float
 
 
-def quantization_tax(recipe: Recipe, seen: Seen, baseline: Seen) -> Tax | None:
+def quantization_tax(recipe: Recipe, seen: Seen, baseline: Seen, head: bool = False) -> Tax | None:
     """Time of kernels that are no GEMMs beyond the baseline's, as a share of it and the GEMMs; None without GEMMs and
     for bf16.
 
     By difference, for each pass and module: names tell nothing of a kernel that casts and does something else too, nor
     of one that only could. What no rule knows may be a GEMM, a cast or neither, but where the baseline has it too; and
     a kernel that is faster than the baseline's, or that it alone has, may hide casts: both make it a bound.
-    Head, attention's core and router, BF16 or FP32 in every recipe, add nothing but noise.
+    Attention's core and router, BF16 or FP32 in every recipe, add nothing but noise; nor does the head, but where a
+    mixture quantises it (`head`).
     """
     if RECIPES[recipe].format == "bf16":
         return None
     placed = not seen[0].unplaced and not baseline[0].unplaced
-    gemms, mine = _seconds(*seen, placed)
-    _, plain = _seconds(*baseline, placed)
+    gemms, mine = _seconds(*seen, placed, head)
+    _, plain = _seconds(*baseline, placed, head)
     beyond = {work: mine[work] - plain[work] for work in mine | plain}
     least = max(0.0, sum(min(0.0, more) if unknown else more for (unknown, *_), more in beyond.items()))
     most = sum(max(0.0, more) for more in beyond.values())
@@ -82,15 +83,16 @@ _FUSED = re.compile(r"(?P<norm>norm|\bln_(?:fwd|bwd))|(?P<activation>gated|glu|[
 """What recipes fuse with casts, by other kernels than the baseline has."""
 
 
-def _seconds(profile: Profile, repeats: Repeats, placed: bool) -> tuple[float, defaultdict[_Work, float]]:
-    """Of the full step: GEMMs; the layers' other kernels, norms and activations together, the others by name."""
+def _seconds(profile: Profile, repeats: Repeats, placed: bool, head: bool) -> tuple[float, defaultdict[_Work, float]]:
+    """Of the full step: GEMMs; the layers' other kernels (and the `head`'s), norms and activations together, the others
+    by name."""
     gemms, others = 0.0, defaultdict[_Work, float](float)
     for kernel in profile.kernels:
         read, spent = classify(kernel.name), kernel.seconds * repeats.of(kernel)
         unknown, fused = read.kernel_class == "unknown", _FUSED.search(kernel.name)
         if placed and kernel.module in (CORE, ROUTER):
             continue
-        if kernel.module != "head" and (unknown or not read.of_a_gemm):
+        if (head or kernel.module != "head") and (unknown or not read.of_a_gemm):
             place = (kernel.pass_, kernel.module.removesuffix("_out"), kernel.dense) if placed else ("", "", False)
             others[unknown, str(fused.lastgroup) if fused and not unknown else kernel.name, *place] += spent
         elif read.of_a_gemm:

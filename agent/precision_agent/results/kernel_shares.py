@@ -15,7 +15,7 @@ from precision_agent.results.train import Measured
 from precision_agent.sampling.profiles import CLOCK_TOLERANCE, LoadKey, LoadProfiles
 from precision_agent.sampling.sample import CaseKey
 from precision_api.exchange.result import Execution, Failure, GroupedPath
-from precision_api.facts.recipes import RECIPES, Recipe
+from precision_api.facts.recipes import RECIPES
 
 LEAST_KERNEL_TIME, MOST_KERNEL_TIME = 0.8, 1.25
 """Kernels, at least with their gaps, over the timed step. Of eager ones on H100 at their power cap it was 0.89 to 0.94
@@ -185,7 +185,7 @@ Taxed = tuple[LoadProfiles | None, Repeats]
 """The profiles of a load, and how often the full model has what they saw."""
 
 
-def taxes(recipe: Recipe, profiles: Taxed, baseline: Taxed) -> tuple[Tax, ...]:
+def taxes(variant: Variant, profiles: Taxed, baseline: Taxed) -> tuple[Tax, ...]:
     """The quantisation tax by each profile, mean of its devices; empty without both at the clock of their windows."""
     (of_recipe, repeats), (plain, plain_repeats) = profiles, baseline
     if not of_recipe or not plain or of_recipe.failure or plain.failure:
@@ -193,7 +193,8 @@ def taxes(recipe: Recipe, profiles: Taxed, baseline: Taxed) -> tuple[Tax, ...]:
     means: list[Tax] = []
     for pairs in zip(of_recipe.runs, plain.runs, strict=False):
         by_device = [
-            quantization_tax(recipe, (mine, repeats), (its, plain_repeats)) for mine, its in zip(*pairs, strict=True)
+            quantization_tax(variant.recipe, (mine, repeats), (its, plain_repeats), variant.parts.head != "bf16")
+            for mine, its in zip(*pairs, strict=True)
         ]
         present = [tax for tax in by_device if tax]
         if present:

@@ -199,7 +199,7 @@ def _taxes(variant: Variant, facts: RunFacts) -> tuple[tuple[evidence.Tax, ...],
         mine, plain = (
             (facts.after.profiles.get((side.label, load)), _repeats(side, run, load)) for side in (variant, baseline)
         )
-        if taxes := kernel_shares.taxes(variant.recipe, mine, plain):
+        if taxes := kernel_shares.taxes(variant, mine, plain):
             return taxes, load
     return (), "training"
 
