@@ -52,7 +52,7 @@ async def facing(
         async with DirectCluster.connect(kubeconfig, deadline_seconds=deadline_seconds) as cluster:
             with TemporaryDirectory() as short:  # paths of sockets have a hundred characters
                 await web.UnixSite(runner, f"{short}/s").start()
-                yield cluster if by == "direct" else KubectlCluster(f"{short}/s", "team", "", deadline_seconds)
+                yield cluster if by == "direct" else KubectlCluster(f"{short}/s", "team", "", deadline_seconds, "")
     finally:
         await runner.cleanup()
 
