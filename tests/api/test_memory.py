@@ -153,14 +153,9 @@ def test_a_layer_that_does_not_fit_says_what_would_and_a_baseline_in_fp8_is_held
     wanted, recipes = workload("kimi-k2"), ("fp8_current", "mxfp8")
     needed = layer_bytes(PRESETS["kimi-k2"].model, 4096, Split(), ("fp8_current", "fp8_current", "mxfp8"))
     mixture = Mixture(name="ours", mlp="nvfp4", attention="bf16")
-    with_it, without = (
-        layer_bytes(PRESETS["kimi-k2"].model, 4096, Split(), held) for held in (["bf16", mixture.parts], ["bf16"])
-    )
     for memory, fits in ((needed / 0.85 + 1, True), (needed / 0.85 - 1e8, False)):
         assert layer_room(wanted, recipes, int(memory), "fp8_current")[0] is fits
-        beside = layer_room(wanted, recipes, int(memory + (with_it - without) / 0.85), "fp8_current", [mixture])
-        assert beside is not None
-        assert (beside[0], "mxfp8, ours: " in beside[1]) == (fits, not fits)
+        assert layer_room(wanted, recipes, int(memory), "fp8_current", [mixture])[0] is False
 
 
 def test_all_recipes_are_held_at_once() -> None:

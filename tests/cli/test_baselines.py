@@ -147,22 +147,18 @@ def test_ratios_that_a_run_does_not_allow_are_refused_in_words(row: Any, run: An
 
 
 def test_where_the_recorded_baseline_has_no_figures_ratios_are_those_of_rates(api: Api, tmp_path: Path) -> None:
-    changes = {"product": "H100", "workload": Workload(preset="llama3-8b"), "baseline": "mxfp8"}
-    file, page = tmp_path / "h.json", tmp_path / "page.html"
-    result = replayed(recipes=("bf16", "fp8_current"), **changes)
-    file.write_text(result.model_dump_json(by_alias=True, exclude_none=True))
+    asked = {"product": "H100", "workload": Workload(preset="llama3-8b"), "baseline": "mxfp8"}
+    page, result = tmp_path / "page.html", replayed(recipes=("bf16", "fp8_current"), **asked)
+    (file := tmp_path / "h.json").write_text(result.model_dump_json(by_alias=True, exclude_none=True))
     assert api.run("report", str(file), "--baseline", "bf16", "-o", str(page)).exit_code == 0
     assert "Training speedups over bf16 are ratios of rates: the run has none over mxfp8." in page.read_text()
     before = read("n", "p", status_of_result(result))
-    made, rates = rebased(before, "bf16")[0].rows["fp8_current"], before.intervals("fp8_current")["tokens_per_second"]
-    plain = before.intervals("bf16")["tokens_per_second"]
-    assert made.speedup == pytest.approx(rates.value / plain.value)
-    assert made.speedup_lower <= rates.lower / plain.upper * 1.001
-    assert (made.difference, rebased(before, "bf16")[0].rows["bf16"].speedup) == ("faster", None)
-    bare = replayed(recipes=("bf16", "fp8_current"), **changes, training=False)
-    assert rebased(read("n", "p", status_of_result(bare)), "bf16")[1] == (
-        "n: no figures of mxfp8, the run's baseline, so no ratios over any recipe"
-    )
+    made = rebased(before, "bf16")[0].rows["fp8_current"]
+    rate, plain = (before.intervals(recipe)["tokens_per_second"] for recipe in ("fp8_current", "bf16"))
+    assert (made.speedup, made.difference) == (pytest.approx(rate.value / plain.value), "faster")
+    assert made.speedup_lower <= rate.lower / plain.upper * 1.001
+    bare = status_of_result(replayed(recipes=("bf16", "fp8_current"), **asked, training=False))
+    assert "no figures of mxfp8, the run's baseline, so no ratios" in rebased(read("n", "p", bare), "bf16")[1]
 
 
 def test_a_mixture_is_a_recipe_to_every_reader(api: Api, tmp_path: Path) -> None:

@@ -383,9 +383,6 @@ def test_a_shape_that_no_gpu_has_memory_for_is_told(tmp_path: Path, shape: str, 
     assert (words in told.stderr) is not fits
 
 
-MIXED = {"mixtures": [{"name": "ours", "mlp": "nvfp4"}]}
-
-
 def test_a_layer_that_does_not_fit_is_noted_with_its_experts_before_an_agent_starts(tmp_path: Path) -> None:
     path = nodes_file(tmp_path, node_object(GB200 | {"nvidia.com/gpu.memory": "81559"}, name="node-0"))
     whole, spread = (
@@ -396,7 +393,9 @@ def test_a_layer_that_does_not_fit_is_noted_with_its_experts_before_an_agent_sta
     assert said.format(384, "does not fit") in whole
     assert "of 86 GB, 85% of them usable; bf16 alone: 113 GB), so there is no training figure: expertParallel " in whole
     assert said.format(48, "fits") + " once" in spread
-    mixed = profile_file(tmp_path, workload={"preset": "kimi-k2"}, recipes=["nvfp4"], **MIXED)
-    assert "nvfp4, ours: " in run("-f", mixed, "--nodes", path).stderr
+    mixed = profile_file(
+        tmp_path, workload={"preset": "kimi-k2"}, recipes=["nvfp4"], mixtures=[{"name": "m", "mlp": "nvfp4"}]
+    )
+    assert "nvfp4, m: " in run("-f", mixed, "--nodes", path).stderr
     untrained = profile_file(tmp_path, workload={"preset": "kimi-k2"}, benchmarks={"training": {"enabled": False}})
     assert "one layer" not in run("-f", untrained, "--nodes", path).stderr

@@ -209,7 +209,7 @@ def _local_text(asked: local.Asked, device: str, planned: tuple[str | None, int 
 
 def _planned_for(request: MeasurementRequest, machine: local.Box, is_named: bool) -> str:
     """For what the plan is on a box without a GPU."""
-    names = [variant.recipe for variant in variants_of(request)[:-1]]
+    names = [variant.label for variant in variants_of(request)[:-1]]
     many = "one" if machine.gpus == 1 else str(machine.gpus)
     kind = f"{machine.product} GPU" if is_named else "GPU"
     more = "" if is_named else "; --product GB200 and --gpus 4 say for which"

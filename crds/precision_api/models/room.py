@@ -52,7 +52,7 @@ def layer_room(
     alone = layer_bytes(model, tokens, split, (baseline,))
     named = f"{', '.join(held[:-1])}: {takes}; {baseline} alone: {_gb(alone)}"
     lost = "some get no training figure" if alone <= usable else "there is no training figure"
-    step = _next_step(model, tokens, split, parts, held, usable)
+    step = _next_step(model, tokens, split, parts, usable)
     return False, f"{layer} does not fit with all recipes at once ({named}), so {lost}: {step}"
 
 
@@ -61,15 +61,9 @@ def _layer(model: ModelSpec, split: Split) -> str:
     return f"one layer{experts}{' beside a dense one' if dense_beside(model) else ''}"
 
 
-def _next_step(
-    model: ModelSpec,
-    tokens: int,
-    split: Split,
-    parts: Mapping[str, Recipe | Parts],
-    held: tuple[Recipe, ...],
-    usable: float,
-) -> str:
+def _next_step(model: ModelSpec, tokens: int, split: Split, parts: Mapping[str, Recipe | Parts], usable: float) -> str:
     """What would make room: a wider spread of the experts, fewer recipes, fewer tokens, or more GPUs for a matrix."""
+    held = (*parts, next(iter(parts)))
 
     def fits(other: Split, recipes: tuple[Recipe, ...] = held, share: int = tokens) -> bool:
         return layer_bytes(model, share, other, [parts[name] for name in recipes]) <= usable

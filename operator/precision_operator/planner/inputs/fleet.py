@@ -70,8 +70,7 @@ class ResultFacts(Record):
     passes: Annotated[int, Field(ge=2)] | None = None
     """Independent repetitions behind an interval: decides which t quantile its half-width holds."""
     workload_hash: str = ""
-    """Tells the same model and sequence length at different batch settings apart; of steps that are no plain ones the
-    timing's title follows it."""
+    """Tells the same model and sequence length at different batch settings apart, with the timing of no plain steps."""
     gpus: Annotated[int, Field(ge=1)] | None = None
     """GPUs that ran together for these rates and watts; None is all of the node."""
     rates: tuple[RateFacts, ...] = ()
