@@ -209,7 +209,7 @@ def test_variables_of_the_image_are_taken_away_the_gelu_is_every_recipes_and_the
     for number in range(80):
         os.environ[f"CUDA_{number}"] = "x"
     found = device_of(api.load(), "", "", 0, GpuReadings()).environment
-    assert found["and more"] == f"{21 + ('NVTE_TORCH_COMPILE' in os.environ)} variables that are not told"
+    assert found["left out"] == f"{21 + ('NVTE_TORCH_COMPILE' in os.environ)} more variables"
     assert found.pop("NVTE_TORCH_COMPILE", "0") == "0"
     assert (len(found), dict(list(found.items())[:4])) == (64 - ("NVTE_TORCH_COMPILE" in os.environ), {
         "NVTE_BIAS_GELU_NVFUSION": "0", "NVTE_DEBUG": "1", "CUBLAS_X": "3",

@@ -44,11 +44,11 @@ async def read_pool_recipes(cluster: Cluster, profile: ProfileView, over: str | 
 
 def pool_recipes(reports: Iterable[ReportView], over: str | None = None) -> PoolRecipes:
     """Medians over the nodes of each pool, chosen as for the profile's status; pools by name."""
-    known = [report for report in reports if pool_of(report)]
-    readings, said = over_recipe(map(reading_of, known), over)
+    placed = [report for report in reports if pool_of(report)]
+    readings, said = over_recipe(map(reading_of, placed), over)
     for sentence in said:
         note(sentence)
-    pools = grouped((pool_of(report), reading) for report, reading in zip(known, readings, strict=True))
+    pools = grouped((pool_of(report), reading) for report, reading in zip(placed, readings, strict=True))
     return {name: _recipes(Pool(tuple(pools[name]))) for name in sorted(pools)}
 
 

@@ -43,8 +43,8 @@ def rebased(reading: Reading, over: Recipe) -> tuple[Reading, str]:
 
 def _over(reading: Reading, recipe: Recipe, over: Recipe, run: ReportRun) -> dict[str, Any]:
     """Fields of a recipe's row, by what both are over the baseline of `run`; what casts take beyond is unknown."""
-    one, pair = dict.fromkeys(MODES, 1.0), (recipe, over)
-    mine, base = (one if name == run.baseline else reading.rows[name].gemm_speedup for name in pair)
+    equal, pair = dict.fromkeys(MODES, 1.0), (recipe, over)
+    mine, base = (equal if name == run.baseline else reading.rows[name].gemm_speedup for name in pair)
     gemms = {mode: mine[mode] / base[mode] for mode in MODES if mode in mine and mode in base}
     fields: dict[str, Any] = {"gemm_speedup": gemms, "baseline_throttled": reading.rows[over].throttled}
     trained = _ratio(*(_ONE if name == run.baseline else reading.intervals(name).get("speedup") for name in pair))

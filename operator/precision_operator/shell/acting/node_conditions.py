@@ -177,7 +177,7 @@ class NodeConditions:
         self._closings |= {uid: (at, self._pools[uid])} if (at := verdict.closed) else {}
 
     async def _keep_closings(self, observed: Observed) -> None:
-        """When a node was closed, and where, stands in its reports too: they outlive a Node and this process."""
+        """Keeps the time and the pools of a closing in the node's reports: they outlive the Node and this process."""
         for report in (it for of in self._listed(observed) for it in observed.reports_of[of.uid].values()):
             at, *pools = report.closed.split("; ")
             if (time := time_or_none(at)) is not None:
@@ -209,13 +209,14 @@ class NodeConditions:
                 key, status = (profile.namespace, profile.name, uid), reports[uid].status
                 before, judged = self._collected.get(key, _NOTHING), status.acceptance if status is not None else None
                 evidence = before.evidence or Evidence("/".join(key[:2]))
-                own, subject = evidence.verdict, _subject(judged or ReportAcceptance())
+                collected, subject = evidence.verdict, _subject(judged or ReportAcceptance())
                 is_fail = judged is not None and judged.verdict == "Fail" and not change(subject, nodes[uid])
-                if judged is not None and is_fail and own.verdict != "Pass" and own.reason != "NotListed":
+                if judged is not None and is_fail and collected.verdict != "Pass" and collected.reason != "NotListed":
                     node = {"driver": nodes[uid].driver}  # and not the report's word for it
                     subject = AcceptanceSubject(boot_id=subject.boot_id, gpus=subject.gpus, **node)
                     said = ReportAcceptance().model_copy(update={"reason": _reason(judged), "subject": subject})
-                    said = said if own.verdict is None or change(own.subject, nodes[uid]) else own
+                    lapsed = collected.verdict is None or change(collected.subject, nodes[uid])
+                    said = said if lapsed else collected
                     evidence = evidence._replace(verdict=said, failed=True)
                     self._collected[key] = before._replace(report=reports[uid].uid, evidence=evidence)
                 yield uid, evidence

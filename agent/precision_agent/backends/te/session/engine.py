@@ -188,9 +188,9 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """What of the environment changes the figures, Transformer Engine's first, at most 64, cut at 256 letters; in place
     of the last how many more there are."""
     names = sorted((name for name in variables if name.startswith(TOLD)), key=lambda name: (TOLD[0] not in name, name))
-    told = names if len(names) <= MOST_VARIABLES else names[: MOST_VARIABLES - 1]
-    more = {"and more": f"{len(names) - len(told)} variables that are not told"} if len(told) < len(names) else {}
-    return {name: variables[name][:256] for name in told} | more
+    listed = names if len(names) <= MOST_VARIABLES else names[: MOST_VARIABLES - 1]
+    left_out = {"left out": f"{len(names) - len(listed)} more variables"} if len(listed) < len(names) else {}
+    return {name: variables[name][:256] for name in listed} | left_out
 
 
 def cublas_version() -> dict[str, str]:

@@ -16,8 +16,8 @@ def quantising(layers: Sequence[Any], parts: Parts) -> list[tuple[PlainRecipe, A
     held = []
     for layer in layers:
         attention, mlp = layer.self_attention, layer.layernorm_mlp
-        told = ((attention, parts.attention), (attention.proj, parts.attention_out), (mlp, parts.mlp))
-        of = {id(module): recipe for part, recipe in told for module in part.modules()}
+        parts_of_layer = ((attention, parts.attention), (attention.proj, parts.attention_out), (mlp, parts.mlp))
+        of = {id(module): recipe for part, recipe in parts_of_layer for module in part.modules()}
         for module in layer.modules():
             if recipes.quantizers(module) and list(module.parameters(recurse=False)):
                 held.append((of.get(id(module), parts.mlp), module))

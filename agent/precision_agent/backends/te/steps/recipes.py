@@ -168,8 +168,8 @@ def quantizers(module: Any) -> dict[QuantizerRole, Any]:
 def flags_of(module: Any) -> dict[str, bool]:
     """`role.flag` of the MXFP8 and NVFP4 quantizers of a module, and rows' variables, as they stand now."""
     names = ("with_rht", "stochastic_rounding", "with_2d_quantization", "nvfp4_use_4over6")
-    own = {name for row in RECIPES.values() for name, _ in row.variables}
-    return dict.fromkeys(sorted(own & os.environ.keys()), True) | {
+    of_recipes = {name for row in RECIPES.values() for name, _ in row.variables}
+    return dict.fromkeys(sorted(of_recipes & os.environ.keys()), True) | {
         f"{role}.{name}": bool(getattr(quantizer, name))
         for role, quantizer in quantizers(module).items()
         for name in names

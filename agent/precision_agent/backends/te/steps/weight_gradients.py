@@ -46,12 +46,12 @@ class Gradients:
 
     def lent(self, pairs: Sequence[tuple[torch.nn.Parameter, torch.nn.Parameter]]) -> "Gradients":
         """The same memory for a variant that holds some of the weights in its own format: pairs of its and ours."""
-        own = {id(theirs): mine for mine, theirs in pairs}
+        held = {id(theirs): mine for mine, theirs in pairs}
         for mine, theirs in pairs:
             for name in ("main_grad", "decoupled_grad", "grad"):
                 if getattr(theirs, name, None) is not None:
                     setattr(mine, name, getattr(theirs, name))
-        return replace(self, parameters=[own.get(id(weight), weight) for weight in self.parameters])
+        return replace(self, parameters=[held.get(id(weight), weight) for weight in self.parameters])
 
     def optimizer(self, api: Api, rate: float, of: tuple[Any, Sequence[torch.nn.Parameter]] | None = None) -> Any:
         """FusedAdam with FP32 master weights, its state made by a step with gradients of zero, or that `of` another

@@ -149,8 +149,8 @@ def serve(wire: Connection, tried: Callable[[str], dict[str, Any]]) -> None:
             asked = wire.recv_bytes().decode()
         except EOFError:
             return
-        known = asked in RECIPE_NAMES or asked.startswith(CORE_QUESTION)
-        document = tried(asked) if known else {"error": f"no recipe is called {asked[:40]}"}
+        valid = asked in RECIPE_NAMES or asked.startswith(CORE_QUESTION)
+        document = tried(asked) if valid else {"error": f"no recipe is called {asked[:40]}"}
         wire.send_bytes(json.dumps(document).encode())
 
 
