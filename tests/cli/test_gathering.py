@@ -13,7 +13,7 @@ from precision_api.facts.names import ANNOTATION_RERUN, DEFAULT_PRIORITY_CLASS, 
 from precision_api.kinds.report import Quarantine
 from precision_operator.cli.commands.rerun import RerunMark, RerunTargets, chosen, patch
 from precision_operator.cli.connection_options import explained
-from precision_operator.cli.gathering import Seen, gathered, gathered_fleet
+from precision_operator.cli.gathering import HOST_LABEL, Seen, gathered, gathered_fleet
 from precision_operator.cli.operator_settings import UNKNOWN_IMAGE, UNKNOWN_SETTINGS, settings_told_by
 from precision_operator.cli.terminal import CLUSTER, NO_CRDS, NO_RIGHT, Code
 from precision_operator.cluster import ApiError, ConnectionProblem, paths
@@ -22,7 +22,7 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.status.why import why
 from precision_operator.shell.settings import BINDINGS
 from tests.support.fake_cluster import FakeCluster
-from tests.support.node_objects import node_object
+from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.report_objects import profile_object, report_object
 from tests.support.small_model import FROM_CONFIG_MAP
 from tests.support.world import profile, report, tried
@@ -56,16 +56,17 @@ def installed(operator: dict[str, Any]) -> tuple[tuple[str, dict[str, Any]], ...
 def cluster(*objects: tuple[str, dict[str, Any]]) -> FakeCluster:
     """One profile, the nodes a and b, and what else is given."""
     own = profile_object(workload={"preset": "llama3-8b"}, generation=1, status={})
-    base = [(paths.profiles("ml"), own), (paths.NODES, node_object(name="a")), (paths.NODES, node_object(name="b"))]
+    there = [node_object(EIGHT_H100 | {HOST_LABEL: "a"}, name="a"), node_object(name="b")]
+    base = [(paths.profiles("ml"), own), *((paths.NODES, node) for node in there)]
     return FakeCluster(*base, *objects)
 
 
-async def look(there: FakeCluster, node: str = "a") -> Seen:
-    return await gathered(there, None, node)  # type: ignore[arg-type]
+async def look(there: FakeCluster, node: str = "a", whole: bool = False) -> Seen:
+    return await gathered(there, None, node, whole)  # type: ignore[arg-type]
 
 
-async def reason_of(there: FakeCluster, node: str = "a") -> str:
-    seen = await look(there, node)
+async def reason_of(there: FakeCluster, node: str = "a", whole: bool = False) -> str:
+    seen = await look(there, node, whole)
     return why(seen.plan, seen.observed, node)[0].reason
 
 
@@ -113,16 +114,20 @@ async def test_why_reads_one_node_and_its_reports_and_of_others_what_jobs_and_st
         lie["metadata"] |= {"name": str(number), "annotations": {names.ANNOTATION_WATTS: "99999"}}
     odd = agent_of("uid-ml-nightly", "..")
     hostile = [(paths.jobs("ml"), odd), *((paths.jobs("team"), lie) for lie in lies)]
+    hostile.append((paths.NODES, node_object({HOST_LABEL: "b"}, name="z")))
     there = cluster(*operated(), (paths.jobs("ml"), job), *hostile, (paths.reports("ml"), measured("a")))
     seen = await look(there)
-    assert len(there.requests) == len(set(there.requests)) == 11
-    fields = [path.partition("&")[2] for method, path in there.requests if method == "LIST" and "=a" in path]
-    assert sorted(fields)[:2] == ["metadata.name=a", "spec.driver=gpu.nvidia.com,spec.nodeName=a"]
+    assert len(there.requests) == len(set(there.requests)) == 10
+    assert [path for _, path in there.requests if "/nodes" in path] == [
+        f"{paths.NODES}?{HOST_LABEL} in (a,b)&",
+        f"{paths.NODES}/b",  # whose host has no name
+    ]
+    assert [raw["metadata"]["name"] for raw in seen.observed.nodes.values()] == ["a", "b"]
     (place,) = (raw["metadata"] for uid, raw in seen.observed.nodes.items() if uid == "uid-b")
     assert (place["labels"], seen.observed.watts) == (node_object()["metadata"]["labels"], {("ml", "uid-b"): 5600})
-    whole = (await gathered(there, None, "a", True)).observed  # type: ignore[arg-type]
+    whole = (await look(there, whole=True)).observed
     # As the operator, which believes no annotation.
-    assert (len(whole.nodes), whole.watts, whole.profile_statuses) == (2, {}, {})
+    assert (len(whole.nodes), whole.watts, whole.profile_statuses) == (3, {}, {})
     job["metadata"]["annotations"][names.ANNOTATION_WATTS] = "[" * 5_000
     assert (await look(cluster((paths.jobs("ml"), job)))).observed.watts == {}
 
@@ -197,8 +202,16 @@ async def test_what_may_not_be_looked_at_beside_profiles_counts_as_there() -> No
     there.serve("kueue.x-k8s.io", "localqueues", "v1beta2")
     for method, part in (("GET", "localqueues"), ("GET", "priorityclasses"), ("LIST", "resourceslices")):
         there.fail(method, part, FORBIDDEN)
-    assert await reason_of(there) == "AgentStarting"
+    assert await reason_of(there, whole=True) == "AgentStarting"
     assert there.failures == [], "each was asked for"
+
+
+async def test_of_one_node_the_profiles_statuses_tell_that_the_priority_class_is_missing() -> None:
+    said = {"conditions": [{"type": "Accepted", "status": "False", "reason": "PriorityClassMissing"}]}
+    missing = profile_object("missing", workload={"preset": "llama3-8b"}, status=said, uid="uid-missing")
+    there = cluster(*operated(), (paths.profiles("ml"), missing))
+    assert [await reason_of(there, whole=whole) for whole in (True, False)] == ["AgentStarting", "ProfileNotAccepted"]
+    assert len([path for _, path in there.requests if "priorityclasses" in path]) == 1
 
 
 async def test_another_error_than_a_missing_right_is_no_answer() -> None:
@@ -207,7 +220,7 @@ async def test_another_error_than_a_missing_right_is_no_answer() -> None:
         verb = "GET" if part in ("priorityclasses", "deployments") else "LIST"
         there.fail(verb, part, ApiError(500, "InternalError", "etcd is ill"))
         with pytest.raises(ApiError, match="etcd is ill"):
-            await look(there)
+            await look(there, whole=True)
 
 
 async def test_who_may_list_profiles_of_one_namespace_only_asks_for_nothing_of_others() -> None:

@@ -1,8 +1,8 @@
-"""A sweep of 300 nodes: what it asks of the API server, and how many of its places are in use, by the audit log."""
+"""A sweep of 300 nodes: what it and `why` ask of the API server, how many places are in use, by the audit log."""
 
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.audit import received, requests
 from tests.support.eventually import eventually
+from tests.support.plugin import Plugin
 from tests.support.site import Profile, Scene, specs
 
 pytestmark = pytest.mark.cluster
@@ -22,6 +23,8 @@ AGENT_SECONDS = 20
 BY_TIME = ("patch precisionprofiles/status", "get configmaps", "get priorityclasses", "list events", "create events")
 """What is written or asked for every few seconds."""
 LOOK = "/api/v1/pods?fieldSelector=spec.nodeName="
+READER = "reader"
+"""Service account that the plugin asks with, beside the programs', so that the audit log tells what it asks."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Sweep:
     asked: list[tuple[str, str, datetime]]
     """Verb and resource, URI, when."""
     cpu_seconds: float
+    why: list[list[tuple[str, str, datetime]]]
+    """What `why` asked of a busy node and of one that waits, while all places were in use."""
 
     def times(self, what: str) -> list[datetime]:
         return sorted(at for said, _, at in self.asked if said == what)
@@ -71,16 +76,43 @@ def asked(entry: dict[str, Any]) -> tuple[str, str, datetime]:
     return f"{entry['verb']} {resource}", unquote(entry["requestURI"]), received(entry)
 
 
+def asked_by(user: str, entries: list[dict[str, Any]]) -> list[tuple[str, str, datetime]]:
+    """But for watches and the Lease."""
+    ended = [it for it in entries if it["stage"] == "ResponseComplete" and it["user"]["username"].endswith(user)]
+    return [row for row in map(asked, ended) if not row[0].startswith("watch") and not row[0].endswith("leases")]
+
+
 @pytest.fixture(scope="module")
-def sweep(stage: Scene, audit_log: Path) -> Sweep:
+def reader(stage: Scene, tmp_path_factory: pytest.TempPathFactory) -> Plugin:
+    """The plugin of who may do all, by a service account whose requests are in the audit log."""
+    place = "precision-system"
+    stage.lab.kubectl("create", "serviceaccount", READER, f"--namespace={place}")
+    role = ("--clusterrole=cluster-admin", f"--serviceaccount={place}:{READER}")
+    stage.lab.kubectl("create", "clusterrolebinding", READER, *role)
+    plugin = Plugin.of(stage.lab, tmp_path_factory.mktemp("plugin"))
+    return replace(plugin, kubeconfig=stage.lab.service_account_kubeconfig(place, READER))
+
+
+@pytest.fixture(scope="module")
+def sweep(stage: Scene, audit_log: Path, reader: Plugin) -> Sweep:
     names = stage.add_nodes(*specs(IDLE, f"agent-seconds:{AGENT_SECONDS}"), *specs(BUSY, "busy"))
     before, cpu = len(requests(audit_log)), cpu_seconds(stage)
     profile = stage.apply(rollout={"maxConcurrent": PLACES})
+    eventually(lambda: profile.counts().get("running") == PLACES, 200)
+    why = []
+    for node in names[IDLE - 1 : IDLE + 1]:
+        first = len(requests(audit_log))
+        reader.why(node, profile)
+        why.append(asked_by(READER, requests(audit_log)[first:]))
     eventually(lambda: profile.counts().get("succeeded") == IDLE, 500)
-    rows = [entry for entry in requests(audit_log)[before:] if entry["stage"] == "ResponseComplete"]
-    mine = [asked(entry) for entry in rows if entry["user"]["username"].endswith("operator")]
-    kept = [row for row in mine if not row[0].startswith("watch") and not row[0].endswith("leases")]
-    return Sweep(profile, names[:IDLE], names[IDLE:], kept, cpu_seconds(stage) - cpu)
+    mine = asked_by("operator", requests(audit_log)[before:])
+    return Sweep(profile, names[:IDLE], names[IDLE:], mine, cpu_seconds(stage) - cpu, why)
+
+
+def test_why_asks_ten_times_while_sixty_agents_run(sweep: Sweep) -> None:
+    for rows in sweep.why:
+        print(len(rows), [what for what, *_ in rows])
+        assert 1 < len(rows) <= 10, [uri for _, uri, _ in rows]
 
 
 def test_a_node_costs_seven_requests(sweep: Sweep) -> None:

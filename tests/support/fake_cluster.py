@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -105,14 +106,15 @@ class FakeCluster:
         self._asked("LIST", f"{path}?{label_selector or ''}&{field_selector or ''}")
         if path in self.forbidden:
             raise ApiError(403, "Forbidden", f"LIST {path}: forbidden", words=f"{path.rpartition('/')[2]} is forbidden")
-        wanted = [pair.split("=") for pair in (label_selector or "").split(",") if pair]
+        terms = re.findall(r"([^,=\s]+)(?:=([^,]*)| in \(([^)]*)\))", label_selector or "")
+        wanted = [(key, (one or several).split(",")) for key, one, several in terms]
         fields = [pair.split("=") for pair in (field_selector or "").split(",")]
         fields = [pair for pair in fields if pair[0] in ("metadata.name", "spec.nodeName")]
         found = [
             pickle.loads(pickle.dumps(body))
             for where, body in self.objects.items()
             if _in(path, where)
-            and all(body["metadata"].get("labels", {}).get(key) == value for key, value in wanted)
+            and all(body["metadata"].get("labels", {}).get(key) in values for key, values in wanted)
             and all((body.get(name.split(".")[0]) or {}).get(name.split(".")[1], "") == value for name, value in fields)
         ]
         return found, str(self.version)

@@ -40,7 +40,9 @@ LOOKS_PER_ANSWER = 256
 """How many nodes are looked at for one answer: a bound, for a fleet that is busy throughout."""
 NOT_APPLIED = "not-applied-yet"
 """UID of a profile that stands in a file only: what is written there may be the UID of another one."""
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}", re.ASCII)
+HOST_LABEL, MOST_LABEL = "kubernetes.io/hostname", 63
+"""A label that nearly every node has with its name as the value, and the most characters of one."""
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _KINDS: tuple[ObjectKind, ...] = ("nodes", "slices", "jobs", "pods", "reports")
 """What is listed once it is clear which profiles count."""
 
@@ -123,7 +125,7 @@ async def _world(
     unread = await reader.read_texts(profiles, notes)
     lists.cache.image_prefixes = settings.allowed_images
     for kind in _KINDS:
-        if kind != "slices" or settings.resource_claims:
+        if (kind != "slices" or settings.resource_claims) and (kind != "nodes" or node is None):
             await lists.take(kind)
     statuses = {p.uid: status_of(p) for p in profiles} if node is not None else {}
     left_out = sum(status.peers_left_out for status in statuses.values())
@@ -131,8 +133,10 @@ async def _world(
     homes = {p.uid: p.namespace for p in there}
     jobs = [job for raw in lists.cache.all("jobs").values() if (job := job_view(raw)) is not None and node is not None]
     jobs = [job for job in jobs if homes.get(job.profile_uid) == job.namespace]
-    await lists.take_nodes({job.node_name for job in jobs if _NAME.fullmatch(job.node_name)} - {node})
     settings = replace(settings, show_other_namespaces=True)  # what the user may list, the user may read
+    if node is not None:
+        await lists.take_nodes(node, {job.node_name for job in jobs} - {node})
+        settings = settings if settings_told_by(profiles).priority_class else replace(settings, priority_class="")
     gatherer = Gatherer(cluster, lists.cache, settings, (), reader, patience=None, clock=cluster.server_time.now)
     # A profile whose ConfigMap may not be read is known by its name alone.
     known = (replace(p, spec=None, problem="its ConfigMap may not be read") if p.uid in unread else p for p in profiles)
@@ -183,12 +187,20 @@ class _Lists:
             )
             self.everywhere = kind != "profiles"  # who may not list these elsewhere gets answers for his own alone
 
-    async def take_nodes(self, names: Set[str]) -> None:
-        """Nodes with agents, as such that get none, into the cache. Raises ApiError."""
-        read = (get_or_none(self.cluster, paths.item(paths.NODES, name)) for name in sorted(names)[:LOOKS_PER_ANSWER])
-        for raw in filter(None, await asyncio.gather(*read)):
-            self.cache.put("nodes", raw | {"metadata": raw["metadata"] | {"deletionTimestamp": "now"}})
-        if len(names) > LOOKS_PER_ANSWER:
+    async def take_nodes(self, node: str, others: Set[str]) -> None:
+        """The node, and those with agents as such that get none, into the cache. Raises ApiError.
+
+        One list has those whose host has their name; the others are read one by one.
+        """
+        wanted = [name for name in (node, *sorted(others)[:LOOKS_PER_ANSWER]) if _NAME.fullmatch(name)]
+        hosts = ",".join(name for name in wanted if len(name) <= MOST_LABEL)
+        listed = await self.cluster.list_all(paths.NODES, f"{HOST_LABEL} in ({hosts})") if hosts else ((), "")
+        there = {name: raw for raw in listed[0] if (name := raw["metadata"]["name"]) in wanted}
+        read = (get_or_none(self.cluster, paths.item(paths.NODES, name)) for name in wanted if name not in there)
+        for raw in (*there.values(), *filter(None, await asyncio.gather(*read))):
+            gone = {} if raw["metadata"]["name"] == node else {"deletionTimestamp": "now"}
+            self.cache.put("nodes", raw | {"metadata": raw["metadata"] | gone})
+        if len(others) > LOOKS_PER_ANSWER:
             self.notes.append(f"what agents on more than {LOOKS_PER_ANSWER} nodes may draw is not known")
 
 
@@ -197,7 +209,8 @@ class _PermittedReader(Reader):
 
     def __init__(self, cluster: Cluster, question: ProfileInFile | None, node: str | None) -> None:
         super().__init__(cluster)
-        self._own_left *= node is None  # pods of agents count as having the GPUs that they claim
+        self._of_fleet = node is None
+        self._own_left *= self._of_fleet  # pods of agents count as having the GPUs that they claim
         self._asked = question.profile.key if question is not None else ""
         self._texts: dict[tuple[str, str], Mapping[str, str] | None] = {}
         if question is not None:
@@ -222,8 +235,8 @@ class _PermittedReader(Reader):
         return self._texts[namespace, name]
 
     async def has_priority_class(self, name: str) -> bool:
-        """Whether agents have their PriorityClass; the operator has said so where its name is not known."""
-        return not name or await or_if_forbidden(super().has_priority_class(name), True)
+        """Whether agents have their PriorityClass; for one node, and without its name, as the operator has said."""
+        return not name or (self._of_fleet and await or_if_forbidden(super().has_priority_class(name), True))
 
     async def has_queue(self, namespace: str, name: str) -> bool:
         """Whether there is such a queue; one that may not be looked at counts as there."""

@@ -72,7 +72,7 @@ FIELD_SELECTORS: dict[ObjectKind, str] = {"slices": f"spec.driver={DRA_DRIVER}"}
 AGENTS: tuple[ObjectKind, ...] = ("jobs", "pods")
 PAGE: dict[ObjectKind, int] = {**dict.fromkeys(KINDS, PAGE_TENANT), **dict.fromkeys(OF_CLUSTER, PAGE_NODES)}
 PAGE["reports"] = PAGE_REPORTS
-OF_NODE: dict[ObjectKind, str] = {"nodes": "metadata.name", "slices": "spec.nodeName", "reports": "spec.nodeName"}
+OF_NODE: tuple[ObjectKind, ...] = ("slices", "reports")
 
 _NAMED = ("namespace", "name", "uid")
 PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "jobs": "job", "pods": "pod"}
@@ -83,7 +83,7 @@ async def list_into(
 ) -> str:
     """A complete list of one kind in one namespace (None: in all) into the cache, page by page. Raises ApiError.
 
-    With `node`, of nodes, slices and reports its own alone; and whole pages of Jobs and pods, so few. Returns the
+    With `node`, of slices and reports its own alone; and whole pages of Jobs and pods, so few. Returns the
     resourceVersion that it was read at.
     """
 
@@ -91,7 +91,7 @@ async def list_into(
         cache.put(kind, raw)
         return identity(raw).uid
 
-    fields = [FIELD_SELECTORS.get(kind), f"{OF_NODE[kind]}={node}" if node and kind in OF_NODE else None]
+    fields = [FIELD_SELECTORS.get(kind), f"spec.nodeName={node}" if node and kind in OF_NODE else None]
     page = PAGE_ITEMS if node else PAGE[kind]
     wanted = SELECTORS.get(kind), ",".join(filter(None, fields)) or None, page
     try:
