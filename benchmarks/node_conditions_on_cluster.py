@@ -20,7 +20,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.node_conditions import Measured, Record, Written, rates_of, subject_of, worst_off, wrong
+from benchmarks.node_conditions.reader import wrong
+from benchmarks.node_conditions.record import Measured, Record, Written, rates_of, subject_of, worst_off
 from precision_api.acceptance.reference import sha256_of
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts.names import ANNOTATION_RERUN, LABEL_PROFILE_UID, REFERENCE_FILE

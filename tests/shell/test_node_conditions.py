@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.node_conditions import DRIVER, DRIVER_LABEL, GUARDS, Fleet, Server, Truth, schedule, wrong
+from benchmarks.node_conditions.fleet import DRIVER, Fleet, Truth
+from benchmarks.node_conditions.reader import wrong
+from benchmarks.node_conditions.record import DRIVER_LABEL
+from benchmarks.node_conditions.schedules import GUARDS, schedule
+from benchmarks.node_conditions.server import Server
 from precision_api.facts.names import ANNOTATION_CLOSED, DEFAULT_POOL_LABEL
 from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance
 from precision_operator.cluster import ApiError, paths
