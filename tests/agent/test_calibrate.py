@@ -21,6 +21,9 @@ from precision_agent.sampling.calibrate import calibrated, counter_scope, idle_w
 from precision_agent.sampling.steady import LEAST_POINTS, Slice, WarmUp, moving, warm_up
 from precision_api.exchange.result import Failure, Sensor
 from tests.support.fake_backend import FakeBackend, devices_of
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
 
 WINDOW = Window(1.0, 9.0)
 BF16 = Variant("bf16", "bf16")
@@ -96,17 +99,8 @@ def on_a_module(factor: float, uuid: str = "GPU-0", cpu_watts: int = 150) -> lis
 
 @pytest.mark.parametrize(
     ("factor", "cpu_watts", "scope"),
-    [
-        (1.0, 150, "gpu"),
-        (1.375, 150, "more"),  # 400 W of a GPU and 150 of a CPU
-        (1.2, 150, None),  # a reading that is off, or the GPU and its memory, say
-        (1.06, 40, None),  # a reading that is off beside a module that draws little more
-        (1.6, 150, None),  # more than the module draws
-        (0.8, 150, None),  # less than the GPU draws
-        (1.2, 0, None),
-    ],
-    ids=["of-the-gpu", "of-the-module", "between", "of-a-reading", "above-the-module", "below-the-gpu",
-         "module-is-the-gpu"],
+    TABLES["scopes"].values(),
+    ids=TABLES["scopes"],
 )  # fmt: skip
 def test_a_counter_of_the_modules_draw_covers_more_and_hides_no_reading_that_is_off(
     factor: float, cpu_watts: int, scope: str | None

@@ -22,8 +22,11 @@ from precision_api.acceptance.reference import sha256_of, text_of
 from precision_api.acceptance.values import Verdict
 from precision_api.exchange.result import Failure, Gpu, MeasurementResult, Training
 from tests.support import golden_nodes
+from tests.support.golden import beside
 from tests.support.golden_nodes import GPUS, NONE_FAILS, golden_draft, gpu_names, hot, made, measured_node, with_verdict
 from tests.support.result_objects import interval
+
+TABLES = beside(__file__)
 
 SEED, changed = 1, golden_nodes.changed
 REFERENCE = golden_draft(SEED).model_copy(update={"resources": {"cpu": "4"}})
@@ -175,11 +178,7 @@ def test_a_reference_that_was_replaced_is_old_or_of_other_gpus_is_inconclusive_b
     assert machine.ran == 0
 
 
-@pytest.mark.parametrize(("given", "files", "shown", "node", "reason"), [
-    ("GPU-a,GPU-b", 0, 2, 8, "PartialNode"), ("0", 8, 1, 8, "PartialNode"), ("void", 3, 3, 4, "PartialNode"),
-    ("all", 8, 7, 8, "OtherGPUs"), ("0,1,2,3,4,5,6,7", 0, 7, 8, "OtherGPUs"), ("", 0, 7, 8, "OtherGPUs"),
-    ("all", 4, 4, 4, "OtherGPUs"), ("", 7, 7, 7, "OtherGPUs"), ("0", 1, 1, 0, "OtherGPUs"),
-])  # fmt: skip
+@pytest.mark.parametrize(("given", "files", "shown", "node", "reason"), TABLES["parts_of_nodes"])
 def test_a_part_of_a_node_is_refused_or_skipped_but_no_smaller_one_nor_one_that_lost_a_gpu(
     machine: Machine, given: str, files: int, shown: int, node: int, reason: str
 ) -> None:
@@ -197,11 +196,7 @@ def test_a_part_of_a_node_is_refused_or_skipped_but_no_smaller_one_nor_one_that_
     assert (machine.check("--partial", "skip", runs=(PLAIN,)).exit_code, machine.ran) == (0, 1), "NVML shows all"
 
 
-@pytest.mark.parametrize(("ill", "code", "reason"), [
-    ({"ecc_volatile_uncorrectable": 2}, 30, "UncorrectableECC"), ({"remap_pending": True}, 30, "RowRemapPending"),
-    ({"clock_reasons": 0x80}, 31, "Throttled"), ({"clock_reasons": 0x4}, 0, "WithinLimits"),
-    ({"error": "lost"}, 31, "GPUUnhealthy"), ({"utilisation_percent": 90}, 0, "WithinLimits"),
-])  # fmt: skip
+@pytest.mark.parametrize(("ill", "code", "reason"), TABLES["broken_gpus"])
 def test_a_gpu_that_a_run_broke_is_seen_after_it(machine: Machine, ill: dict[str, Any], code: int, reason: str) -> None:
     machine.ill = Health(gpu_names("new")[0], **ill)
     done = machine.check("--evidence", str(machine.folder / "kept"), runs=(PLAIN,))
@@ -338,15 +333,7 @@ def test_a_reference_that_cannot_be_read_is_a_wrong_command_line(machine: Machin
     assert (done.exit_code, done.stdout) == (2, "")
 
 
-CHILD: Mapping[str, tuple[int, str, int, str]] = {
-    "too few GPUs": (12, "DeviceMissing", 31, "DeviceMissing"), "in use": (14, "GPUBusy", 31, "GPUBusy"),
-    "no GPU's fault": (19, "nvml_failed: driver/library version mismatch", 31, "GPUUnhealthy"),
-    "lost": (19, "gpu_unreachable: does not answer", 31, "GPUUnhealthy"),
-    "ECC": (19, "ecc_uncorrectable: GPU-1 had 3", 30, "UncorrectableECC"),
-    "remap": (19, "row_remap_pending: GPU-1", 30, "RowRemapPending"),
-    "module missing": (1, "", 1, ""), "full disk": (16, "", 16, ""), "OOM kill": (-9, "", 137, ""),
-    "no check's code": (30, "", 1, ""), "nor this": (31, "", 1, ""),
-}  # fmt: skip
+CHILD = TABLES["child"]
 
 
 @pytest.mark.parametrize("name", CHILD)

@@ -28,7 +28,10 @@ from precision_api.facts.names import REQUEST_ENV
 from precision_api.models.shapes import Shape
 from precision_api.models.workload import Workload
 from tests.support.eventually import eventually
+from tests.support.golden import beside
 from tests.support.result_objects import hash_of, request_text
+
+TABLES = beside(__file__)
 
 AGENT = [sys.executable, "-m", "precision_agent"]
 ON_CPU = {
@@ -194,16 +197,7 @@ def test_a_gpu_that_is_not_here_and_a_wrong_preset_are_refused_in_words(monkeypa
     assert "InvalidRequest: preset: " in ran.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--preset", "llama3-8b", "--tensor-parallel", "16"], "use tensorParallel 8"),
-        (
-            ["--shape", "64x64x64", "--tensor-parallel", "2"],
-            "leave tensorParallel and expertParallel out and give the GEMMs of one GPU",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), TABLES["wrong_local_runs"])
 def test_a_wrong_local_run_says_what_to_do_next(arguments: list[str], words: str) -> None:
     ran = called("run", "--local", "--device", "cpu", *arguments)
     assert (ran.exit_code, ran.stdout) == (10, "")
@@ -249,19 +243,7 @@ def test_gpu_minutes_are_planned_for_a_product_that_is_not_here(product: str, va
     assert f"{variants} arms" in ran.stdout, "as many as the product has recipes, and a control"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--preset", "llama3-8b", "--no-training"], "--preset, --training: without --local a request says it"),
-        (["--local", "--request", "file"], "--request and --local: keep one of them"),
-        (["--plan", "--request", "file", "--timing", "quick"], "--request and --timing: keep one of them"),
-        (["--plan", "--request", "file", "--product", "GB200"], "--request and --product: keep one of them"),
-        (["--local", "--preset", "llama3-8b", "--gpus", "4"], "--gpus: only with --plan"),
-        (["--plan", "--preset", "llama3-8b", "--product", "GTX"], "--product GTX: known are GB200"),
-        (["--plan", "--preset", "llama3-8b", "--product", "GB20"], "B300; did you mean GB200 or"),
-        (["--plan", "--device", "cpu", "--gpus", "2"], "--device cpu names a machine, and so do --product"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), TABLES["unused_options"])
 def test_no_option_is_ignored_in_silence(arguments: list[str], words: str) -> None:
     ran = called("run", *arguments)
     assert ran.exit_code == 10

@@ -35,17 +35,17 @@ from precision_api.exchange.result import Failure, NumericErrors, SavedBytes, Ve
 from precision_api.facts.mixtures import Parts
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, Recipe
 from precision_api.models.model import ModelSpec
+from tests.support.golden import beside
 from tests.support.result_objects import request
+
+TABLES = beside(__file__)
 
 H100 = Path(__file__).parents[2] / "benchmarks/results/h100/2026-11-26-97695a8d/quick-llama3-8b.json"
 FP8 = "nvjet_qqtst_128x256_128x6_2x1_v_bz_TNT"
 BF16 = "nvjet_tst_128x256_64x4_2x1_v_bz_TNT"
 CAST = "void transformer_engine::cast_transpose_kernel<float>(int)"
 NORM = "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<float>(int)"
-MIXTURE: dict[str, Any] = {
-    "hiddenSize": 32, "intermediateSize": 64, "numAttentionHeads": 2, "gatedMLP": True, "headDim": 24,
-    "moe": {"numExperts": 4, "topK": 2, "expertIntermediateSize": 16},
-}  # fmt: skip
+MIXTURE = TABLES["mixture"]
 UNSEEN, FP8_CURRENT = Inspection(), Variant("fp8_current", "fp8_current")
 PROBED = Probe("ok", verification=Verification(verdict="unknown", message="probe"))
 
@@ -306,28 +306,7 @@ def test_a_probe_alone_verifies_nothing(probe: Verdict, verdict: str) -> None:
     assert verification.message == ("no measured step was profiled" if verdict == "unknown" else "probe")
 
 
-@pytest.mark.parametrize(
-    ("claimed", "shares", "emulated", "expected"),
-    [
-        ("bf16", {"bf16": 1.0}, False, "verified"),
-        ("nvfp4", {"nvfp4": 0.992, "bf16": 0.008}, False, "verified"),
-        ("nvfp4_no_rht", {"nvfp4": 1.0}, False, "verified"),
-        ("nvfp4", {"nvfp4": 0.7, "bf16": 0.3}, False, "partial"),
-        ("fp8_current", {"fp8": 0.983, "bf16": 0.017}, False, "partial"),  # one of 32 layers' three passes in BF16
-        ("nvfp4", {"nvfp4": 0.5, "unknown": 0.5}, False, "partial"),
-        ("nvfp4", {"bf16": 1.0}, False, "fallback"),
-        ("nvfp4", {"nvfp4": 0.001, "bf16": 0.999}, False, "fallback"),
-        ("fp8_current", {"mxfp8": 1.0}, False, "fallback"),
-        ("fp8_block", {"fp8_block": 1.0}, False, "verified"),
-        ("fp8_block", {"mxfp8": 1.0}, True, "emulated"),
-        ("fp8_block", {"mxfp8": 1.0}, False, "fallback"),
-        ("fp8_block", {"bf16": 1.0}, True, "fallback"),
-        ("mxfp8", {"mxfp8": 1.0}, True, "verified"),
-        ("nvfp4", {"unknown": 1.0}, False, "unknown"),
-        ("nvfp4", {"unknown": 0.5, "bf16": 0.5}, False, "unknown"),
-        ("bf16", {}, False, "unknown"),
-    ],
-)
+@pytest.mark.parametrize(("claimed", "shares", "emulated", "expected"), TABLES["shares"])
 def test_the_verdict_follows_the_share_of_gemm_time(
     claimed: Recipe, shares: dict[KernelClass, float], emulated: bool, expected: Verdict
 ) -> None:

@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 
 from precision_agent.precision import kernel_grammars, kernels
 from precision_agent.run.cli import app
-from tests.support.golden import FOLDER
+from tests.support.golden import FOLDER, beside
+
+TABLES = beside(__file__)
 
 SEEN: dict[str, Any] = json.loads((FOLDER / "kernel_names.json").read_text(encoding="utf-8"))
 LOW = {"fp8", "fp8_block", "mxfp8", "nvfp4"}
@@ -110,10 +112,7 @@ def test_a_cutlass_template_is_read_by_its_multiply_instruction(name: str, expec
     assert kernels.classify(name).kernel_class == expected
 
 
-SUFFIXES = [
-    "_bias", "_splitK", "_TNT", "_Avec32UE8M0", "_Bvec32UE8M0", "_Avec16UE4M3_Bvec16UE4M3", "_Avec128", "_e4m3",
-    "_fp8", "_ue4m3xf4", "_qqtst", "_ootst", "_f4", "_relu", "<cutlass::float_e4m3_t>", "(__nv_fp8_e4m3*)",
-]  # fmt: skip
+SUFFIXES = TABLES["suffixes"]
 
 
 @given(st.sampled_from([*NOT_FP8, *NOT_FP4]), st.lists(st.sampled_from(SUFFIXES), max_size=4), st.text(max_size=10))
@@ -183,12 +182,7 @@ def test_no_cut_of_a_name_makes_it_fp4_nor_a_higher_precision_fp8(name: str, end
         assert kernels.classify(cut).kernel_class not in (LOW if name in NOT_FP8 else {"nvfp4"})
 
 
-QUANTISES = [
-    "row_col_rht_gemm_device", "group_row_col_rht_gemm_device_graph_safe", "rht_gemm_device",
-    "group_rht_gemm_device", "quantize_for_grouped_gemm_kernel", "cast_transpose_for_gemm_kernel",
-    "swizzle_for_gemm_kernel", "quantize_mxfp8_gemm_swizzled_scales", "_quantize_gemm_input_kernel",
-    "nvfp4_quantize_gemm_operands", "prepare_grouped_gemm_scales", "setup_grouped_gemm_kernel",
-]  # fmt: skip
+QUANTISES = TABLES["quantises"]
 
 
 @given(
@@ -201,11 +195,7 @@ def test_quantisation_with_gemm_in_its_name_is_not_a_gemm(function: str, before:
     assert kernels.classify(f"{before}{function}{types}{after}").kernel_class == "not_a_gemm"
 
 
-PIECES = [
-    "nvjet_", "sm100_", "tst", "qqtst_", "xmma_gemm_", "cutlass3x_", "cutlass_80_tensorop_", "s1688gemm_", "bf16",
-    "gemm_", "block_scaled_", "bmm_", "E4m3E4m3_", "deep_gemm::", "fp8_gemm_1d2d", "cutlass::Kernel2<",
-    "gemvNSP_kernel<", "_", "<", ">", "(", "…", "...", "std::enable_if<", "void ",
-]  # fmt: skip
+PIECES = TABLES["pieces"]
 
 
 @given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))

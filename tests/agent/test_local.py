@@ -31,11 +31,10 @@ from precision_api.models.workload import Workload, resolve
 from tests.support.golden import beside
 from tests.support.result_objects import request
 
+TABLES = beside(__file__)
+
 NOTHING = GpuReadings(failure=Failure(reason="nvml_unavailable", message="NVML Shared Library Not Found"))
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096,
-    "num_hidden_layers": 4, "num_attention_heads": 8,
-}  # fmt: skip
+CONFIG = TABLES["config"]
 GOLDEN = Path(__file__).parents[1] / "golden" / "models_2026.json"
 
 
@@ -87,15 +86,9 @@ def test_one_gpu_can_be_chosen_by_its_uuid(gpu: str | None, count: int) -> None:
     assert local.box(gpus("NVIDIA H200", "NVIDIA H200"), "auto", gpu).gpus == count
 
 
-@pytest.mark.parametrize(
-    ("names", "gpu", "words"),
-    [
-        (("NVIDIA H200",), "GPU-9", "give one of GPU-0"),
-        (("NVIDIA H200", "NVIDIA H100 80GB HBM3"), None, "choose one GPU with --gpu UUID"),
-    ],
-)
+@pytest.mark.parametrize(("names", "gpu", "words"), TABLES["gpus"])
 def test_gpus_that_do_not_fit_the_wish_are_refused_with_the_next_step(
-    names: tuple[str, ...], gpu: str | None, words: str
+    names: list[str], gpu: str | None, words: str
 ) -> None:
     with pytest.raises(Refusal) as caught:
         local.box(gpus(*names), "auto", gpu)
@@ -112,13 +105,7 @@ def test_the_request_travels_as_any_other_with_timing_and_deadline_of_its_plan()
     assert made(shapes=("64x64x64",)).deadline_seconds == local.LEAST_DEADLINE_SECONDS
 
 
-SAME_WORDS = {
-    "gemm.enabled": "gemm", "gemm.modes": "mode", "training.enabled": "training", "loss.enabled": "loss",
-    "training.weightGradients": "weight_gradients", "training.attentionCore": "attention_core",
-    "training.primaryWeights": "primary_weights",
-    "training.mayHalveMicroBatch": "may_halve_micro_batch", "loss.steps": "loss_steps", "loss.seeds": "loss_seeds",
-    "preset": "timing", "baseline": "baseline", "scope": "scope", "lastLayersBF16": "last_layers_bf16",
-}  # fmt: skip
+SAME_WORDS = TABLES["same_words"]
 """Fields of a profile's `benchmarks` and the option of a local run that says the same."""
 WORKLOAD_OPTIONS = {"hugging_face_config": "hf_config", "shapes": "shape", "gemms": "shape", "model": "hf_config"}
 
@@ -212,16 +199,7 @@ def test_names_and_lists_from_a_shell_and_a_config_file_become_what_a_request_ho
     assert found.workload.hugging_face_config is not None
 
 
-@pytest.mark.parametrize(
-    ("preset", "step", "told"),
-    [
-        ("llama3.1-405b", {}, True),
-        ("llama3.1-405b", {"tensor_parallel": 1}, False),
-        ("llama3-8b", {}, False),
-        ("mistral-7b", {}, False),
-        (None, {}, False),
-    ],
-)
+@pytest.mark.parametrize(("preset", "step", "told"), TABLES["published_splits"])
 def test_a_published_split_is_told_where_the_command_line_says_nothing(
     preset: str | None, step: dict[str, int], told: bool
 ) -> None:

@@ -21,6 +21,9 @@ from precision_agent.protocol import Part
 from precision_agent.results import power_windows
 from precision_agent.sampling.sample import POWER_PARTS, PowerWindow
 from precision_api.exchange.result import DeviceMemory, Energy, Gpu, ThrottleShare
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
 
 WATTS: dict[Part, int] = {"layers": 600, "head": 500, "optimizer": 300}
 HEAT = next(kind.field for kind in KINDS if kind.name == "hardware_thermal")
@@ -151,14 +154,7 @@ def test_clocks_are_means_and_the_trace_is_thinned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("product", "numa_node", "with_reserve", "used", "counted"),
-    [
-        ("H200", None, False, 35, ""),
-        ("H200", None, True, 35, "with the driver's reserve"),
-        ("GB200", None, False, 28, "less what was in use before"),
-        ("a GH200", 2, False, 28, "less what was in use before, with the system's pages (NUMA)"),
-    ],
-    ids=["v2", "v1, with the driver's reserve", "Grace, less the idle reading", "a NUMA node"],
+    ("product", "numa_node", "with_reserve", "used", "counted"), TABLES["memory"].values(), ids=TABLES["memory"]
 )
 def test_memory_in_use_is_the_fullest_gpus_highest_within_the_windows(
     product: str, numa_node: int | None, with_reserve: bool, used: int, counted: str
@@ -197,16 +193,7 @@ def test_a_counters_difference_is_a_share_of_at_most_all_sampled_reasons_say_so_
     assert found["power_brake"] == throttle("power_brake", 0.25, sampled=True)
 
 
-@pytest.mark.parametrize(
-    ("reason", "share", "marked"),
-    [
-        ("power_cap", 0.9, False),
-        ("hardware_thermal", 0.0009, False),
-        ("hardware_thermal", 0.0011, True),
-        ("software_thermal", 0.5, True),
-        ("power_brake", 0.002, True),
-    ],
-)
+@pytest.mark.parametrize(("reason", "share", "marked"), TABLES["throttling"])
 def test_heat_and_brake_above_a_tenth_of_a_percent_mark_a_figure_and_the_cap_never(
     reason: str, share: float, marked: bool
 ) -> None:

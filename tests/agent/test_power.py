@@ -17,6 +17,9 @@ from precision_agent.power import energy
 from precision_agent.power import reasons as why
 from precision_agent.power.aliasing import lock, lock_with_pauses, pauses, sure_pause, uneven_share
 from precision_agent.power.reasons import REASONS, Reason
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
 
 WINDOW = energy.Window(10.0, 22.0)
 QUIET = energy.StepPace(step_seconds=0.233)
@@ -254,19 +257,7 @@ def test_the_uneven_share_is_the_worst_error_of_a_load_that_is_on_for_one_stretc
     assert uneven_share(ratio, wide * float(ratio) / cells) == pytest.approx(max(summed) - min(summed), abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("step", "pause"),
-    [
-        (0.1, 0.025),
-        (0.15, 0.025),
-        (0.2, 0.05),
-        (0.098136, 0.05),
-        (0.188, 0.0),
-        (0.077, 0.0),
-        (0.293, 0.05),
-        (0.391, 0.05),
-    ],
-)
+@pytest.mark.parametrize(("step", "pause"), TABLES["pauses"])
 def test_only_a_locked_step_is_paused_and_only_as_long_as_leads_out_of_every_lock(step: float, pause: float) -> None:
     assert sure_pause([step], 0.1)[0] == pause
 

@@ -20,7 +20,10 @@ from precision_agent.sampling.profiles import LEADS, Leads, LoadProfiles, profil
 from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, Timing
 from precision_api.exchange.result import Backend, Execution, Failure
 from tests.support.fake_backend import FakeBackend, devices_of
+from tests.support.golden import beside
 from tests.support.result_objects import of, request_text
+
+TABLES = beside(__file__)
 
 BF16 = Variant("bf16", "bf16")
 GEMM = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT"
@@ -167,19 +170,7 @@ def test_the_spread_of_the_shares_is_in_the_interval_of_the_kernel_only_speedup(
     assert half[False] == pytest.approx(0.064, abs=0.002)  # t of two degrees of freedom, 2.5 % spread, three profiles
 
 
-@pytest.mark.parametrize(
-    ("execution", "busy", "gaps", "reason"),
-    [
-        ("graph", 0.89, 0.0, None),  # an H100's GEMM of 1.5 ms at the power cap, with nothing beside it
-        ("graph", 0.5, 0.45, None),  # ten short kernels
-        ("graph", 0.9, None, "kernel_gaps"),
-        ("graph", 0.6, 0.1, "kernels_too_short"),
-        ("graph", 1.1, 0.0, None),
-        ("graph", 1.3, 0.0, "kernels_exceed_step"),
-        ("eager", 0.9, None, "cpu_bound"),
-        ("eager", 0.96, None, None),
-    ],
-)
+@pytest.mark.parametrize(("execution", "busy", "gaps", "reason"), TABLES["gaps"])
 def test_kernels_that_do_not_fill_the_timed_step_give_no_kernel_only_time(
     execution: Execution, busy: float, gaps: float | None, reason: str | None
 ) -> None:

@@ -22,6 +22,9 @@ from precision_agent.power.throttle import marking, shares
 from precision_agent.power.token_energy import node_power, token_energy
 from tests.support.eventually import eventually
 from tests.support.fake_nvml import FakeNvml
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
 
 Scripted = Callable[[str], FakeNvml]
 QUIET = StepPace(step_seconds=0.233)
@@ -105,18 +108,7 @@ def test_a_healthy_gpu_passes_and_preflight_tells_every_finding_of_another(scrip
     assert all(reason in found["refused"][1] for reason in reasons)
 
 
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
-        ("mig 1", "mig_enabled"),
-        ("remap_pending 1", "row_remap_pending"),
-        ("remap_failure 1", "row_remap_failed"),
-        ("ecc_volatile 3", "ecc_uncorrectable"),
-        ("memory 150000000000 3000000000", "memory_in_use"),
-        ("utilisation 97", "gpu_in_use"),
-        ("lost 0", "gpu_unreachable"),
-    ],
-)
+@pytest.mark.parametrize(("lines", "reason"), TABLES["preflight"])
 def test_preflight_names_the_gpu_and_what_is_wrong_with_it(scripted: Scripted, lines: str, reason: str) -> None:
     found = scripted(f"gpu GPU-good\ngpu GPU-bad\n{lines}\n").run(HEALTH, "GPU-good", "GPU-bad")
     told = findings([Health(**gpu) for gpu in found["health"]])

@@ -15,6 +15,9 @@ from precision_api.kinds import crdgen
 from precision_api.kinds.fields import IntOrPercent
 from precision_api.kinds.structural import Unmappable, structural
 from precision_api.kinds.yaml_text import yaml_text
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
 
 
 class Part(Document):
@@ -42,18 +45,7 @@ class Whole(Document):
     )
 
 
-PART = {
-    "type": "object",
-    "description": "One part.",
-    "properties": {
-        "size": {
-            "type": "integer", "description": "Size.", "minimum": 0, "format": "int64", "maximum": 10,
-            "exclusiveMaximum": True, "default": 1,
-        },
-        "note": {"type": "string", "description": "Note.", "maxLength": 9},
-    },
-    "x-kubernetes-validations": [{"rule": "self.size > 0", "message": "size must be above 0"}],
-}  # fmt: skip
+PART = TABLES["part"]
 
 
 def test_a_model_becomes_one_schema_without_references_titles_and_unions() -> None:

@@ -17,7 +17,10 @@ from precision_operator.cluster import paths
 from tests.support.api_server import MERGE_PATCH, ApiServer
 from tests.support.custom_resources import path, profile
 from tests.support.eventually import eventually
+from tests.support.golden import beside
 from tests.support.helm import Helm, of_kind
+
+TABLES = beside(__file__)
 
 pytestmark = pytest.mark.cluster
 
@@ -264,11 +267,7 @@ PROTECTED: dict[str, tuple[str, dict[str, Any], str]] = {
         f"{OURS} of metadata",
     ),
     "the Job's run as an annotation": ("jobs", RUN_AS_ANNOTATION, f"{OURS} of metadata"),
-    "the Job's label by status": (
-        "jobs/status",
-        {"metadata": {"labels": {names.LABEL_APP: "a"}}},
-        "metadata.labels",
-    ),
+    "the Job's label by status": ("jobs/status", {"metadata": {"labels": {names.LABEL_APP: "a"}}}, "metadata.labels"),
     "the Job's label": ("jobs", {"metadata": {"labels": {names.LABEL_APP: "mine"}}}, "metadata.labels"),
     "the Job's owner": ("jobs", {"metadata": {"ownerReferences": None}}, "metadata.ownerReferences"),
     "the Job's parallelism": ("jobs", {"spec": {"parallelism": 0}}, "spec.parallelism"),
@@ -277,15 +276,7 @@ PROTECTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a held Job": ("jobs", {"spec": {"suspend": False}}, "spec.suspend"),
 }
 """What a stranger with all rights changes of an agent, and what the refusal names."""
-FREE: dict[str, tuple[str, dict[str, Any]]] = {
-    "annotation": ("pods", {"metadata": {"annotations": {"k8s.ovn.org/pod-networks": "{}"}}}),
-    "label": ("pods", {"metadata": {"labels": {"team": "a"}}}),
-    "finalizer": ("pods", {"metadata": {"finalizers": ["example.com/kept"]}}),
-    "scheduling gate": ("pods", {"spec": {"schedulingGates": None}}),
-    "the Job's annotation": ("jobs", {"metadata": {"annotations": {"kueue.x-k8s.io/note": "a"}}}),
-    "the Job's finalizer": ("jobs", {"metadata": {"finalizers": ["example.com/kept"]}}),
-    "the Job's age": ("jobs", {"spec": {"ttlSecondsAfterFinished": 5}}),
-}
+FREE = TABLES["free"]
 
 
 @pytest.mark.parametrize("what", PROTECTED)
@@ -316,10 +307,7 @@ def test_the_job_controller_and_the_garbage_collector_let_an_agents_pod_go(agent
     assert agent.change("jobs", {"metadata": {"ownerReferences": None}}, COLLECTOR) == ""
 
 
-MORE = {
-    "ephemeralcontainers": {"ephemeralContainers": [{"name": "more", "image": "registry.example.com/none"}]},
-    "resize": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1m"}}}]},
-}
+MORE = TABLES["more"]
 NOT_ENTERED = (
     "may not run commands in, attach to, add containers to, or resize the pod of an agent. Read its logs instead, or "
     + ASK

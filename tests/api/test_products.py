@@ -4,17 +4,11 @@ import pytest
 
 from precision_api.facts import products
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, alignment_error, misaligned, recipes_for, support
+from tests.support.golden import beside
 
-NAMES = {
-    "H100": "NVIDIA-H100-80GB-HBM3 NVIDIA-H100-PCIe NVIDIA-H100-NVL NVIDIA-H100-80GB-HBM3-SHARED "
-    "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb NVIDIA-H100-80GB-HBM3-MIG-1g.10gb.me-SHARED NVIDIA-H100-80GB-HBM3-MIG-INVALID "
-    "nvidia-h100-80gb nvidia-h100-mega-80gb H100_NVLINK_80GB H100_PCIE_80GB",
-    "H200": "NVIDIA-H200 NVIDIA-H200-NVL nvidia-h200-141gb H200",
-    "B200": "NVIDIA-B200 nvidia-b200",
-    "B300": "NVIDIA-B300-SXM6-AC NVIDIA-B300-SXM6-PC",
-    "GB200": "NVIDIA-GB200 nvidia-gb200",
-    "GB300": "NVIDIA-GB300 nvidia-gb300",
-}
+TABLES = beside(__file__)
+
+NAMES = TABLES["names"]
 """As GPU feature discovery, GKE and CoreWeave label nodes."""
 OTHERS = (
     "NVIDIA-GH200-480GB GH200_480GB NVIDIA-H20 NVIDIA-H800 NVIDIA-H100-80C NVIDIA-H100XM-80C NVIDIA-B100 NVIDIA-GB10 "
@@ -47,16 +41,7 @@ def test_other_gpus_are_not_taken_for_a_supported_one(label: str) -> None:
     assert products.product_class(label) is None
 
 
-@pytest.mark.parametrize(
-    ("label", "name", "watts"),
-    [
-        ("NVIDIA-H100-80GB-HBM3", "H100 SXM", 700),
-        ("NVIDIA-H100-NVL", "H100 NVL", 400),
-        ("H100_PCIE_80GB", "H100 PCIe", 350),
-        ("NVIDIA-H200-NVL", "H200 NVL", 600),
-        ("NVIDIA-GB200-NVL72", "GB200", 1200),
-    ],
-)
+@pytest.mark.parametrize(("label", "name", "watts"), TABLES["power_limits"])
 def test_two_parts_of_one_class_have_their_own_power_limit(label: str, name: str, watts: int) -> None:
     part = products.part(label)
     assert (part.name, part.power_limit_watts) == (name, watts)
@@ -64,15 +49,7 @@ def test_two_parts_of_one_class_have_their_own_power_limit(label: str, name: str
 
 @pytest.mark.parametrize(
     ("wanted", "label", "means"),
-    [
-        ("H100", "NVIDIA-H100-80GB-HBM3", True), ("h100", "NVIDIA-H100-NVL", True), ("H100", None, True),
-        ("H100-NVL", "NVIDIA-H100-NVL", True), ("NVIDIA H100 NVL", "NVIDIA-H100-NVL", True),
-        ("H100-NVL", "NVIDIA-H100-80GB-HBM3", False), ("H100", "NVIDIA-H100-80C", False),
-        ("NVIDIA-H100-80C", "NVIDIA-H100-80C", True), ("GH200", "NVIDIA-GH200-480GB", True),
-        ("NVIDIA-GH200-480GB", "NVIDIA-GH200-480GB", True), ("GH200-480GB", "NVIDIA-GH200-480GB-SHARED", True),
-        ("GH20", "NVIDIA-GH200-480GB", False), ("H200", "NVIDIA-GH200-480GB", False), ("GH200", None, False),
-        ("RTX PRO 6000", "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", True), ("B100", "NVIDIA-B200", False),
-    ],
+    TABLES["wanted"],
 )  # fmt: skip
 def test_a_product_is_asked_for_by_its_class_or_by_its_name(wanted: str, label: str | None, means: bool) -> None:
     assert products.names_product(wanted, label, products.product_class(label) if label else "H100") is means
@@ -80,12 +57,7 @@ def test_a_product_is_asked_for_by_its_class_or_by_its_name(wanted: str, label: 
 
 @pytest.mark.parametrize(
     ("instance_type", "product"),
-    [
-        ("p5.48xlarge", "H100"), ("p5en.48xlarge", "H200"), ("p6-b200.48xlarge", "B200"),
-        ("p6e-gb200.36xlarge", "GB200"), ("a3-megagpu-8g", "H100"), ("a4x-highgpu-4g", "GB200"),
-        ("Standard_ND96isr_H100_v5", "H100"), ("BM.GPU.GB300.4", "GB300"),
-        ("p4d.24xlarge", None), ("m5.large", None), ("", None),
-    ],
+    TABLES["instance_types"],
 )  # fmt: skip
 def test_an_instance_type_names_the_gpu_that_its_cloud_builds_in(instance_type: str, product: str | None) -> None:
     assert products.product_of_instance_type(instance_type) == product
@@ -119,15 +91,6 @@ def test_recipes_come_in_the_order_of_their_table_and_misfits_name_what_fits() -
     assert alignment_error("bf16", {"m": 3, "k": 5, "n": 7}) is None
 
 
-@pytest.mark.parametrize(
-    ("recipe", "size", "fits"),
-    [
-        ("bf16", 7, True),
-        ("fp8_current", 16, True),
-        ("fp8_current", 24, False),
-        ("mxfp8", 48, False),
-        ("nvfp4", 48, True),
-    ],
-)
+@pytest.mark.parametrize(("recipe", "size", "fits"), TABLES["recipe_steps"])
 def test_each_recipe_takes_multiples_of_its_own_step(recipe: str, size: int, fits: bool) -> None:
     assert (misaligned(recipe, {"m": 64, "k": size, "n": 128}) == ()) is fits  # type: ignore[arg-type]

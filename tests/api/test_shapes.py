@@ -17,7 +17,9 @@ from precision_api.models.model import ModelSpec
 from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS, PresetName, published_split
 from precision_api.models.shapes import parse_shape
 from precision_api.models.workload import Workload, concrete, resolve, workload_hash
-from tests.support.golden import FOLDER
+from tests.support.golden import FOLDER, beside
+
+TABLES = beside(__file__)
 
 PLAIN = {"hiddenSize": 4096, "intermediateSize": 16384, "numAttentionHeads": 32, "numHiddenLayers": 24}
 SIZES = {"microBatchSize": 31, "sequenceLength": 512}
@@ -88,15 +90,7 @@ def test_experts_share_the_tokens_beside_dense_layers_and_over_gpus() -> None:
     assert {g.groups for g in listed.model_gemms(model, 1000) if g.name.startswith("experts")} == {60}
 
 
-@pytest.mark.parametrize(
-    ("preset", "fields", "share"),
-    [
-        ("llama3-8b", {"tensorParallel": 8}, 8),
-        ("llama3.1-405b", {"tensorParallel": 4}, 4),
-        ("qwen3-30b-a3b", {"tensorParallel": 4, "expertParallel": 8}, 4),
-        ("mixtral-8x7b", {"expertParallel": 8}, 1),
-    ],
-)
+@pytest.mark.parametrize(("preset", "fields", "share"), TABLES["shares"])
 def test_the_gpus_of_a_tensor_parallel_group_share_the_work_of_their_tokens(
     preset: PresetName, fields: dict[str, int], share: int
 ) -> None:
@@ -204,24 +198,9 @@ def test_gemms_that_run_differently_are_measured_apart(other: dict[str, Any]) ->
     assert len(listed.distinct((gemm, replace(gemm, **other), gemm))) == 2
 
 
-@pytest.mark.parametrize(
-    ("recipe", "shape", "severity", "words"),
-    [
-        ("bf16", (17, 33, 5), None, ""),
-        ("fp8_current", (48, 16, 32), None, ""),
-        ("fp8_current", (24, 16, 32), "error", "m=24"),
-        ("fp8_delayed", (16, 24, 40), "error", "k=24, n=40"),
-        ("mxfp8", (64, 32, 96), None, ""),
-        ("mxfp8", (48, 32, 96), "error", "m=48"),
-        ("nvfp4", (64, 128, 256), None, ""),
-        ("nvfp4", (48, 128, 256), "warning", ": m=48 is no multiple of 64"),
-        ("nvfp4", (64, 128, 192), "warning", ": n=192 is no multiple of 128"),
-        ("nvfp4", (64, 136, 256), "error", "k=136"),
-        ("nvfp4_no_rht", (48, 128, 192), None, ""),
-    ],
-)
+@pytest.mark.parametrize(("recipe", "shape", "severity", "words"), TABLES["alignment"])
 def test_every_dimension_must_fit_the_recipe_in_every_pass(
-    recipe: Recipe, shape: tuple[int, int, int], severity: str | None, words: str
+    recipe: Recipe, shape: list[int], severity: str | None, words: str
 ) -> None:
     for gemm in listed.passes(listed.Gemm("up", "fprop", *shape)):
         problems = listed.training_shape_problems(gemm, recipe)

@@ -21,7 +21,10 @@ from precision_lab.builds.image_archives import ImageError
 from precision_lab.builds.programs import ALL, modules_for
 from precision_lab.release import audit, images, images_check
 from precision_lab.release.audit import REQUIREMENTS, Finding, audited, of_govulncheck, of_pip_audit, verdict
+from tests.support.golden import beside
 from tests.support.helm import CHART
+
+TABLES = beside(__file__)
 
 REGISTRY = "registry.example.com/team"
 ROOT = Path(__file__).parents[2]
@@ -139,17 +142,7 @@ def test_images_carry_the_charts_version_and_stay_below_their_limit() -> None:
         image_archives.demand_sizes({"operator": limit + 100_000})
 
 
-@pytest.mark.parametrize(
-    ("changed", "rebuilt"),
-    [
-        ("Dockerfile", True),
-        ("README.md", True),
-        ("agent/run.py", True),
-        ("agent/new.py", True),
-        ("agent/__pycache__/run.pyc", False),
-        ("docs/install.md", False),
-    ],
-)
+@pytest.mark.parametrize(("changed", "rebuilt"), TABLES["changes"])
 def test_images_are_rebuilt_where_what_the_builder_gets_changed(tmp_path: Path, changed: str, rebuilt: bool) -> None:
     for name in ("Dockerfile", "README.md", "agent/run.py", "docs/install.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -216,15 +209,7 @@ def test_a_tool_without_an_answer_checked_nothing_and_those_of_the_audit_are_loc
     assert [module.name for module in modules_for(("govulncheck",))] == ["govulncheck"]
 
 
-@pytest.mark.parametrize(
-    ("states", "code", "words"),
-    [
-        (["clean", "clean"], 0, "no known vulnerability"),
-        (["clean", "not checked"], 2, "NOT CHECKED: 1"),
-        (["not checked", "vulnerable"], 1, "known vulnerabilities in 1"),
-        ([], 2, "nothing was looked at"),
-    ],
-)
+@pytest.mark.parametrize(("states", "code", "words"), TABLES["states"])
 def test_only_what_was_checked_throughout_passes(states: Sequence[audit.State], code: int, words: str) -> None:
     found = verdict([Finding(str(i), state, "") for i, state in enumerate(states)])
     assert found[0] == code

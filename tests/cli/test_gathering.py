@@ -22,10 +22,13 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.status.why import why
 from precision_operator.shell.settings import BINDINGS
 from tests.support.fake_cluster import FakeCluster
+from tests.support.golden import beside
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.report_objects import profile_object, report_object
 from tests.support.small_model import FROM_CONFIG_MAP
 from tests.support.world import profile, report, tried
+
+TABLES = beside(__file__)
 
 FORBIDDEN = ApiError(403, "Forbidden", "GET /x: you cannot list resource (403 Forbidden)")
 PRIORITY_CLASSES = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
@@ -349,20 +352,7 @@ def test_a_name_marks_a_profile_or_the_reports_of_a_node(name: str, only: str | 
     assert [mark.path.rpartition("/")[2] for mark in chosen(known(), name, only)] == marked
 
 
-WRONG: dict[str, tuple[str, str | None, str]] = {
-    "both": ("other", None, "other is a profile and a node: write pp/other or node/other"),
-    "neither": ("nightlyy", None, "is neither a profile of namespace ml nor a node; did you mean nightly?"),
-    "an unknown kind": ("pod/n1", None, "write pp/NAME for a profile or node/NAME for a node, not pod/"),
-    "no such profile": ("pp/n1", None, "there is no profile n1 in namespace ml"),
-    "no such node": ("node/nightly", None, "there is no node nightly"),
-    "a node in no such profile": ("n1", "nigthly", "there is no profile nigthly in namespace ml; did you mean nightly"),
-    "a profile with --profile": ("pp/nightly", "other", "nightly is a profile: leave --profile out"),
-    "a node that was never tried": ("n3", None, "n3 has no report of any profile of namespace ml yet"),
-    "a node never tried in one profile": ("n2", "other", "n2 has no report of profile other yet"),
-}
-
-
-@pytest.mark.parametrize(("name", "only", "words"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("name", "only", "words"), TABLES["wrong"].values(), ids=TABLES["wrong"])
 def test_a_name_that_means_nothing_or_too_much_is_wrong_input(
     name: str, only: str | None, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,10 @@ from precision_operator.cluster import paths
 from tests.cli.api import Api
 from tests.cli.test_status_and_nodes import measured, story
 from tests.report.sample import full_result
+from tests.support.golden import beside
 from tests.support.report_objects import profile_object, report_object
+
+TABLES = beside(__file__)
 
 
 def with_detail(api: Api, report: dict[str, Any], found: MeasurementResult) -> dict[str, Any]:
@@ -83,18 +86,7 @@ def test_without_a_full_result_that_can_be_read_the_page_stands_and_says_why(api
         assert (words in page, "Training speedup" in page, 'id="gemms"' in page) == (True, True, False)
 
 
-WRONG = {
-    "nothing of the name": (("report", "nightyl"), 2, "nightyl is no profile or node in namespace ml; did you mean"),
-    "no result yet": (("report", "broken"), 5, "no node has a result yet. Its newest attempt failed"),
-    "a node without a report": (("report", "good-9"), 2, "why it has none: kubectl precision why good-9"),
-    "a form of output": (("report", "nightly", "-o", "json"), 2, "-o json: the report is one HTML page"),
-    "a picture as the page": (("report", "nightly", "-o", "a.png"), 2, "-o a.png: the report is one HTML page"),
-    "a price that is none": (("report", "nightly", "--price", "-1"), 2, "--price: -1 is no price"),
-    "a place that can't be written": (("report", "nightly", "-o", "/nowhere/x.html"), 2, "writing /nowhere/x.html"),
-}
-
-
-@pytest.mark.parametrize(("words", "code", "said"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("words", "code", "said"), TABLES["wrong"].values(), ids=TABLES["wrong"])
 def test_what_cannot_be_told_says_why(api: Api, words: tuple[str, ...], code: int, said: str) -> None:
     story(api)
     done = api.run(*words)

@@ -13,16 +13,9 @@ from precision_api.facts.recipes import RECIPES
 from precision_operator.cli import app
 from tests.support.golden import beside
 
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 32,
-    "vocab_size": 128256,
-}
+TABLES = beside(__file__)
+
+LLAMA = TABLES["llama"]
 DOCUMENT = """---
 apiVersion: precisionprofiler.io/v1alpha1
 kind: PrecisionProfile

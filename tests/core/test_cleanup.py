@@ -10,7 +10,10 @@ from precision_operator.core.attempts.actions import Close, Collect, Drop, MarkS
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
 from precision_operator.core.observe.views import job_view
 from precision_operator.core.plan import plan
+from tests.support.golden import beside
 from tests.support.world import MINUTE, NOW, at_once, job, measured, nodes, observed, pod, profile, report
+
+TABLES = beside(__file__)
 
 QUEUED = {"agent": {"queueName": "research"}}
 OWNER = profile(**QUEUED)
@@ -83,23 +86,7 @@ def test_places_of_two_profiles_are_counted_and_suspended_jobs_are_made_for_queu
     assert reasons(seen) == ["WaitsInQueue", "PowerBudgetReached", "PowerBudgetReached"]
 
 
-CONDITIONS: dict[str, tuple[dict[str, Any], bool, bool]] = {
-    "as created": ({"spec": {"suspend": True}}, True, False),
-    "never held": ({"spec": {}}, False, False),
-    "let go": (
-        {
-            "spec": {"suspend": False},
-            "status": {
-                "conditions": [{"type": "Suspended", "status": "False", "lastTransitionTime": "2026-11-21T08:59:00Z"}]
-            },
-        },
-        False,
-        True,
-    ),
-}
-
-
-@pytest.mark.parametrize(("raw", "suspended", "active"), CONDITIONS.values(), ids=CONDITIONS)
+@pytest.mark.parametrize(("raw", "suspended", "active"), TABLES["conditions"].values(), ids=TABLES["conditions"])
 def test_a_job_tells_if_it_is_held_and_since_when_it_is_not(raw: dict[str, Any], suspended: bool, active: bool) -> None:
     (start,) = plan(observed([profile()])).actions
     view = job_view({**raw, "metadata": start.job["metadata"]})  # type: ignore[union-attr]

@@ -21,21 +21,12 @@ from tests.support.golden import beside
 from tests.support.node_objects import EIGHT_H100, gpu_device, node_object, resource_slice, slice_object
 from tests.support.operator_in_memory import OperatorInMemory
 
+TABLES = beside(__file__)
+
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "gpu_nodes.json").read_text())
 ANY = Target.model_validate({})
 
-REAL_NODES = {
-    "EKS p6e-gb200": "Eligible",
-    # The source quotes the clique label alone: the class stands in its prose, which no operator can read.
-    "Live GB300 tray": "UnknownProduct",
-    "The same live GB300 tray": "DRAClaimsNotSupported",
-    "H100 SXM node": "Eligible",
-    "H100 x8 node, mixed MIG": "MIGEnabled",
-    "AWS P5": "GPUsSharedRenamed",
-    "H100 NVL": "Eligible",
-    "B300 HGX": "Cordoned",
-    "T4 node": "UnsupportedProduct",
-}
+REAL_NODES = TABLES["real_nodes"]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +57,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
         what: node_object(**({"labels": EIGHT_H100 | more.pop("more_labels", {})} | more))
         for what, more in rows.items()
     }
-    for reason, rows in beside(__file__).items()
+    for reason, rows in TABLES["refusals"].items()
 }
 """Nodes by the reason for where they stand."""
 
@@ -218,31 +209,13 @@ def test_only_whole_gpus_of_a_supported_product_are_ever_eligible(
 RESERVED = [{"key": "team", "value": "a", "effect": "NoSchedule"}]
 
 
-@pytest.mark.parametrize(
-    ("toleration", "reason"),
-    [
-        ({"key": "team", "operator": "Exists"}, "Eligible"),
-        ({"key": "team", "value": "a"}, "Eligible"),
-        ({"key": "team", "value": "a", "effect": "NoSchedule"}, "Eligible"),
-        ({"key": "team", "value": "b"}, "UntoleratedTaint"),
-        ({"key": "team", "value": "a", "effect": "NoExecute"}, "UntoleratedTaint"),
-        ({"key": "other", "operator": "Exists"}, "UntoleratedTaint"),
-    ],
-)
+@pytest.mark.parametrize(("toleration", "reason"), TABLES["tolerations"])
 def test_a_reserved_node_is_measured_only_with_its_toleration(toleration: dict[str, str], reason: str) -> None:
     facts = node_facts(node_object(taints=RESERVED))
     assert decide(facts, ANY, [Toleration.model_validate(toleration)]).reason == reason
 
 
-@pytest.mark.parametrize(
-    ("rule", "reason"),
-    [
-        ({"key": "team"}, "ExcludedTaint"),
-        ({"key": "team", "value": "a", "effect": "NoSchedule"}, "ExcludedTaint"),
-        ({"key": "team", "value": "b"}, "Eligible"),
-        ({"key": "team", "effect": "NoExecute"}, "Eligible"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "reason"), TABLES["excluded_taints"])
 def test_an_excluded_taint_skips_a_node_even_if_it_is_tolerated(rule: dict[str, str], reason: str) -> None:
     target = Target.model_validate({"excludeTaints": [rule]})
     everything = [Toleration.model_validate({"key": "team", "operator": "Exists"})]
@@ -253,17 +226,7 @@ def facts_with(**labels: str) -> NodeFacts:
     return node_facts(node_object(EIGHT_H100 | labels))
 
 
-@pytest.mark.parametrize(
-    ("operator", "values", "matching", "others"),
-    [
-        ("In", ["a", "b"], ["a", "b"], ["c", None]),
-        ("NotIn", ["a", "b"], ["c", None], ["a", "b"]),
-        ("Exists", [], ["a", ""], [None]),
-        ("DoesNotExist", [], [None], ["a", ""]),
-        ("Gt", ["5"], ["6", "10"], ["5", "4", "six", "", None]),
-        ("Lt", ["5"], ["4", "-1"], ["5", "6", "four", None]),
-    ],
-)
+@pytest.mark.parametrize(("operator", "values", "matching", "others"), TABLES["expressions"])
 def test_expressions_mean_what_they_mean_in_node_affinity(
     operator: str, values: list[str], matching: list[str | None], others: list[str | None]
 ) -> None:
@@ -291,23 +254,7 @@ def test_a_label_and_a_name_are_looked_up_and_not_compared_with_each_value() -> 
     assert Compared.times < 9
 
 
-@pytest.mark.parametrize(
-    ("target", "why"),
-    [
-        ({}, None),
-        ({"nodeSelector": {"rack": "r7"}}, None),
-        ({"nodeSelector": {"rack": "r8"}}, 'spec.target.nodeSelector asks for rack=r8, the node has "r7"'),
-        ({"nodeSelector": {"zone": "z"}}, "spec.target.nodeSelector asks for zone=z, the node has no such label"),
-        ({"nodeNames": ["n1", "n2"]}, None),
-        ({"nodeNames": ["n2"]}, "spec.target.nodeNames does not name it"),
-        ({"products": ["H100"]}, None),
-        ({"products": ["B200"]}, "spec.target.products asks for B200, its GPU is NVIDIA-H100-80GB-HBM3"),
-        (
-            {"matchExpressions": [{"key": "rack", "operator": "NotIn", "values": ["r7", "r9"]}]},
-            'spec.target.matchExpressions asks for rack NotIn r7,r9, the node has "r7"',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("target", "why"), TABLES["targets"])
 def test_a_node_that_is_not_meant_can_be_told_why(target: dict[str, Any], why: str | None) -> None:
     assert mismatch(Target.model_validate(target), facts_with(rack="r7")) == why
 
@@ -324,15 +271,7 @@ def test_nodes_without_gpus_are_meant_when_selected_and_unnamed_gpus_reported() 
     assert decide(unnamed, target).reason == "UnknownProduct"
 
 
-UNKNOWN = {
-    "of a class that has no row": ("NVIDIA-GH200-480GB", ("9", "0"), "GH200"),
-    "no label of its compute capability": ("NVIDIA-GH200-480GB", None, "NVIDIA-GH200-480GB"),
-    "of tomorrow": ("NVIDIA-VR200", ("10", "7"), "VR200"),
-    "old": ("Tesla-T4", ("7", "5"), "Tesla-T4"),
-}
-
-
-@pytest.mark.parametrize(("label", "compute", "product"), UNKNOWN.values(), ids=UNKNOWN)
+@pytest.mark.parametrize(("label", "compute", "product"), TABLES["unknown"].values(), ids=TABLES["unknown"])
 def test_an_unknown_product_is_measured_where_it_is_named_and_every_recipe_is_tried_there(
     label: str, compute: tuple[str, str] | None, product: str
 ) -> None:
@@ -365,16 +304,8 @@ async def test_a_baseline_that_a_product_does_not_run_ends_its_nodes_in_words_an
     assert asked == {"NVIDIA-B200": [*native, "nvfp4"], "NVIDIA-VR200": [*native, "fp8_block", "nvfp4"]}
 
 
-@pytest.mark.parametrize(
-    ("known", "reason"),
-    [
-        ((), "UntoleratedTaint"),
-        (("acme.example/burn-in",), "NotInService"),
-        (("acme.example/",), "NotInService"),
-        (("acme.example",), "UntoleratedTaint"),
-    ],
-)
-def test_a_node_waits_for_startup_taints_of_the_admins_own(known: tuple[str, ...], reason: str) -> None:
+@pytest.mark.parametrize(("known", "reason"), TABLES["startup_taints"])
+def test_a_node_waits_for_startup_taints_of_the_admins_own(known: list[str], reason: str) -> None:
     facts = node_facts(node_object(taints=[{"key": "acme.example/burn-in", "effect": "NoSchedule"}]))
     assert decide(facts, ANY, startup_taints=known).reason == reason
 
@@ -387,15 +318,6 @@ def test_a_node_that_is_named_is_measured_while_it_is_cordoned_and_for_no_other_
     assert [decide(facts, target).reason for facts in (cordoned, going)] == ["Eligible", "NodeDeleting"]
 
 
-@pytest.mark.parametrize(
-    ("labels", "domain"),
-    [
-        ({"nvidia.com/gpu.clique": "a1.3"}, "a1.3"),
-        ({"nvidia.com/gpu.clique": "00000000-0000.0", "ds.coreweave.com/nvlink.domain": "d7"}, "d7"),
-        ({"topology.nks.nscale.com/accelerator-domain": "x"}, "x"),
-        ({"acme.example/domain": "y"}, "y"),
-        ({"acme.example/other": "y"}, None),
-    ],
-)
+@pytest.mark.parametrize(("labels", "domain"), TABLES["nvlink_domains"])
 def test_the_nvlink_domain_is_read_from_whatever_label_names_it(labels: dict[str, str], domain: str | None) -> None:
     assert node_facts(node_object(labels), domain_labels=("acme.example/domain",)).clique == domain

@@ -21,16 +21,13 @@ from precision_operator.core.observe.configuration import AgentDefaults
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import ProfileView, Settings
 from precision_operator.core.plan import plan
-from tests.support.golden import assert_golden
+from tests.support.golden import assert_golden, beside
 from tests.support.node_objects import node_object, resource_slice
 from tests.support.world import NOW, SETTINGS, nodes, observed, profile
 
-GB200 = {
-    "nvidia.com/gpu.product": "NVIDIA-GB200",
-    "nvidia.com/gpu.compute.major": "10",
-    "nvidia.com/gpu.compute.minor": "0",
-    "kubernetes.io/arch": "arm64",
-}
+TABLES = beside(__file__)
+
+GB200 = TABLES["gb200"]
 TRAY = node_facts(node_object(GB200, name="gb200-0001", gpus="4"))
 
 
@@ -140,18 +137,7 @@ def test_the_agent_goes_through_the_scheduler_to_its_one_node() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("keys", "asked"),
-    [
-        (
-            ["nvidia.com/gpu.product", "kubernetes.io/arch"],
-            {"nvidia.com/gpu.product": "NVIDIA-GB200", "kubernetes.io/arch": "arm64"},
-        ),
-        (["node.example/rack", "kubernetes.io/arch"], {"kubernetes.io/arch": "arm64"}),
-        (["node.example/rack"], {}),
-        ([], {}),
-    ],
-)
+@pytest.mark.parametrize(("keys", "asked"), TABLES["flavors"])
 def test_the_agent_asks_for_the_nodes_values_of_labels_of_flavors(keys: list[str], asked: dict[str, str]) -> None:
     defaults = AgentDefaults.model_validate({"flavorLabels": keys})
     spec = pod_spec(settings=replace(SETTINGS, agent_defaults=defaults))

@@ -8,7 +8,10 @@ import pytest
 from precision_operator.core.observe.gpu_slices import slice_view
 from precision_operator.core.observe.nodes import NodeFacts, Taint, facts_of_all, node_facts, same_driver
 from precision_operator.core.observe.raw_object import quantity
+from tests.support.golden import beside
 from tests.support.node_objects import EIGHT_H100, node_object, resource_slice, slice_object
+
+TABLES = beside(__file__)
 
 
 def test_a_full_node_is_read_into_facts() -> None:
@@ -82,18 +85,7 @@ def test_quantities_are_parsed_not_stripped(text: object, number: int | None) ->
     assert quantity(text) == number
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("580.159.04", "580.159.4", True),
-        ("580.105.08", "580.105.8", True),
-        ("535.86", "535.86.0", True),
-        ("580.159.04", "580.159.40", False),
-        ("580.126.20", "580.126.9", False),
-        ("unknown", "unknown", True),
-        ("unknown", "580.126.20", False),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "same"), TABLES["driver_versions"])
 def test_driver_versions_are_compared_as_versions(one: str, other: str, same: bool) -> None:
     assert same_driver(one, other) is same
     assert same_driver(other, one) is same
@@ -110,17 +102,7 @@ def test_allocatable_is_counted_else_capacity_else_the_label() -> None:
     assert node_facts({"metadata": {"labels": {"nvidia.com/gpu.product": "NVIDIA-B200"}}}).gpus == 0
 
 
-@pytest.mark.parametrize(
-    ("labels", "name"),
-    [
-        ({"gpu.nvidia.com/model": "H200"}, "H200"),
-        ({"gpu.nvidia.com/model": "", "gpu.nvidia.com/class": "H100_NVLINK_80GB"}, "H100_NVLINK_80GB"),
-        ({"cloud.google.com/gke-accelerator": "nvidia-gb200"}, "nvidia-gb200"),
-        ({"nvidia.com/gpu.product": "NVIDIA-B200", "cloud.google.com/gke-accelerator": "nvidia-h200"}, "NVIDIA-B200"),
-        ({"karpenter.k8s.aws/instance-gpu-name": "h100"}, "h100"),
-        ({"node.kubernetes.io/instance-type": "p5.48xlarge"}, None),
-    ],
-)
+@pytest.mark.parametrize(("labels", "name"), TABLES["gpu_names"])
 def test_the_gpus_name_is_read_from_the_most_exact_label(labels: dict[str, str], name: str | None) -> None:
     facts = node_facts(node_object(labels))
     assert facts.product_name == name
@@ -136,48 +118,17 @@ def test_an_unsupported_name_is_not_overruled_nor_a_node_called_unready() -> Non
     assert node_facts(node_object(ready="Unknown")).not_ready == "condition Ready is Unknown (KubeletReady)"
 
 
-@pytest.mark.parametrize(
-    ("labels", "driver"),
-    [
-        ({"nvidia.com/cuda.driver-version.full": "580.126.20"}, "580.126.20"),
-        (
-            {
-                "nvidia.com/cuda.driver.major": "535",
-                "nvidia.com/cuda.driver.minor": "86",
-                "nvidia.com/cuda.driver.rev": "10",
-            },
-            "535.86.10",
-        ),
-        ({"nvidia.com/cuda.driver.major": "535", "nvidia.com/cuda.driver.minor": "86"}, "535.86"),
-        ({"nvidia.com/cuda.driver-version.major": "580", "nvidia.com/cuda.driver-version.minor": "65"}, "580.65"),
-        ({}, None),
-    ],
-)
+@pytest.mark.parametrize(("labels", "driver"), TABLES["drivers"])
 def test_the_driver_is_read_from_one_label_or_three(labels: dict[str, str], driver: str | None) -> None:
     assert node_facts(node_object(labels)).driver == driver
 
 
-@pytest.mark.parametrize(
-    ("value", "clique"),
-    [
-        ("5f1e9f9c-0c7b-4a8e-9f39-0d6a34a0a3cf.388", "5f1e9f9c-0c7b-4a8e-9f39-0d6a34a0a3cf.388"),
-        ("00000000-0000-0000-0000-000000000000.0", None),
-        ("00000000-0000-0000-0000-000000000000.32766", None),
-        ("", None),
-    ],
-)
+@pytest.mark.parametrize(("value", "clique"), TABLES["cluster_uuids"])
 def test_a_zero_cluster_uuid_is_no_nvlink_domain(value: str, clique: str | None) -> None:
     assert node_facts(node_object({"nvidia.com/gpu.clique": value})).clique == clique
 
 
-@pytest.mark.parametrize(
-    ("labels", "arch"),
-    [
-        ({"kubernetes.io/arch": "amd64"}, "amd64"),
-        ({"nvidia.com/gpu.product": "NVIDIA-GB300"}, "arm64"),
-        ({"nvidia.com/gpu.product": "NVIDIA-H200"}, None),
-    ],
-)
+@pytest.mark.parametrize(("labels", "arch"), TABLES["architectures"])
 def test_host_architecture_is_labelled_or_follows_from_the_superchip(labels: dict[str, str], arch: str | None) -> None:
     assert node_facts(node_object(labels)).arch == arch
 

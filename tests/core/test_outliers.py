@@ -7,7 +7,10 @@ import pytest
 from precision_api.kinds.report import ReportStatus
 from precision_operator.core.results.outliers import Peers, judged
 from precision_operator.core.results.reading import Reading, read
+from tests.support.golden import beside
 from tests.support.report_objects import FINISHED, recipe_row, report_status
+
+TABLES = beside(__file__)
 
 PERCENT = 5
 
@@ -91,26 +94,7 @@ def test_of_a_node_with_two_results_the_newest_counts_and_repaired_ones_have_pee
         assert [one.slow for one in Peers((*fleet, after, before)).judged((mine,), PERCENT)] == [False]
 
 
-DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
-    "power limit": ({"hardware": {"limitWatts": 2400}}, "4 others differ: its power limit is 2,400 W, theirs unknown"),
-    "GPUs": ({"hardware": {"gpus": 2}}, "4 others differ: it has 2 GPUs, they have 4"),
-    "product": ({"hardware": {"product": "H100"}}, "4 others differ: its GPUs are H100, theirs GB200"),
-    "driver": ({"software": {"driver": "590.1"}}, "4 others differ: its driver is 590.1, theirs 580.95.05"),
-    "image": (
-        {"software": {"stackHash": "ab12"}},
-        "4 others differ: its software (agent image) is ab12, theirs unknown",
-    ),
-    "workload": ({"run": {"workloadHash": "ff"}}, "4 others differ: its workload is ff, theirs 5ad1f0c2"),
-    "timing": ({"run": {"timing": "1/standard"}}, "4 others differ: its timing is 1/standard, theirs 1/quick"),
-    "two things": (
-        {"hardware": {"gpus": 2}, "software": {"driver": "590.1"}},
-        "4 others differ: it has 2 GPUs, they have 4, its driver is 590.1, theirs 580.95.05",
-    ),
-    "namespace": ({"namespace": "other"}, ""),
-}
-
-
-@pytest.mark.parametrize(("changes", "differs"), DIFFERENT.values(), ids=DIFFERENT)
+@pytest.mark.parametrize(("changes", "differs"), TABLES["different"].values(), ids=TABLES["different"])
 def test_a_node_that_differs_is_compared_with_nobody_and_is_told_in_what(changes: dict[str, Any], differs: str) -> None:
     fleet = [like(f"n{i}") for i in range(4)]
     odd = like("odd", 500, **changes)

@@ -19,28 +19,15 @@ from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS, Said, said
 from precision_operator.core.results.ingest import status_json
 from precision_operator.core.status.profile_status import POOLS_SHOWN, REASONS_SHOWN, profile_status
+from tests.support.golden import beside
 from tests.support.report_objects import recipe_row, report_status
 from tests.support.world import MINUTE, NOW, observed, profile, report
 
-STATES = {
-    "Measured": "succeeded",
-    "AgentCrashed": "failed",
-    "DeadlineExceeded": "failed",
-    "AgentRunning": "running",
-    "MaxConcurrentReached": "queued",
-    "Busy": "waiting",
-    "Cordoned": "waiting",
-    "MIGEnabled": "skipped",
-}
-
+TABLES = beside(__file__)
+STATES = TABLES["states"]
 MEASURED = Said("Measured", words="")
 
-RUNS: dict[str, dict[str, Any]] = {
-    "measured": {"provenance": "measured", "simulated": [], "backend": "transformer-engine"},
-    "replayed": {"provenance": "replayed", "simulated": []},
-    "simulated": {},
-    "trial": {"provenance": "measured", "simulated": [], "backend": "torch-cpu"},
-}
+RUNS = TABLES["runs"]
 """What a run's figures are, as its report says it."""
 
 
@@ -102,63 +89,30 @@ def test_the_counts_add_up_whatever_the_nodes(reasons: list[str]) -> None:
     assert ("Failed" in told) == (n.eligible == n.succeeded + n.failed and not (0 < n.eligible == n.succeeded))
 
 
-COMPLETE: dict[str, tuple[list[str], tuple[str, str], str]] = {
-    "all measured": (["Measured", "Measured"], ("True", "AllMeasured"), "Complete"),
-    "all but skipped ones": (["Measured", "MIGEnabled"], ("True", "AllMeasured"), "Complete"),
-    "one failed": (["Measured", "AgentCrashed", "Busy"], ("True", "SomeFailed"), "Degraded"),
-    "one busy": (["Measured", "Busy"], ("True", "SomeWaiting"), "Complete"),
-    "one queued": (["Measured", "MaxConcurrentReached"], ("False", "Measuring"), "Running"),
-    "one running": (["AgentRunning", "Busy"], ("False", "Measuring"), "Running"),
-    "none begun": (["MaxConcurrentReached"], ("False", "Measuring"), "Pending"),
-    "none that can be measured": (["MIGEnabled"], ("True", "NothingEligible"), "Complete"),
-    "none that match": ([], ("True", "NothingEligible"), "Complete"),
-}
-
-
-@pytest.mark.parametrize(("reasons", "complete", "phase"), COMPLETE.values(), ids=COMPLETE)
-def test_a_profile_completes_if_none_runs_or_queues(reasons: list[str], complete: tuple[str, str], phase: str) -> None:
+@pytest.mark.parametrize(("reasons", "complete", "phase"), TABLES["complete"].values(), ids=TABLES["complete"])
+def test_a_profile_completes_if_none_runs_or_queues(reasons: list[str], complete: list[str], phase: str) -> None:
     status = rolled(*reasons)
-    assert (conditions(status)["Complete"], status.phase) == (complete, phase)
+    assert (*conditions(status)["Complete"], status.phase) == (*complete, phase)
 
 
-ENDED: dict[str, tuple[list[str], tuple[str, str] | None]] = {
-    "all measured": (["Measured", "Measured", "MIGEnabled"], ("Succeeded", "AllMeasured")),
-    "one failed": (["Measured", "AgentCrashed"], ("Failed", "SomeFailed")),
-    "one failed, one waits": (["Measured", "AgentCrashed", "Busy"], None),
-    "one busy": (["Measured", "Busy"], None),
-    "one cordoned": (["Cordoned"], None),
-    "one queued": (["Measured", "MaxConcurrentReached"], None),
-    "one running": (["Measured", "AgentRunning"], None),
-    "refused": (["QuotaExceeded"], None),
-    "not due yet": (["NotDueYet"], None),
-    "none that can be measured": (["UntoleratedTaint"], ("Failed", "NothingEligible")),
-    "none that match": ([], ("Failed", "NothingEligible")),
-    "one rests": (["Measured", "Quarantined"], ("Failed", "NodesQuarantined")),
-    "one rests, one waits": (["Quarantined", "Busy"], None),
-    "the rollout stopped": (["AgentCrashed", "TooManyFailures", "Busy"], ("Failed", "TooManyFailures")),
-    "the canary failed": (["AgentCrashed", "CanaryFailed"], ("Failed", "CanaryFailed")),
-    "the rollout stopped, agents run": (["AgentCrashed", "CanaryFailed", "AgentRunning"], None),
-}
-
-
-@pytest.mark.parametrize(("reasons", "end"), ENDED.values(), ids=ENDED)
+@pytest.mark.parametrize(("reasons", "end"), TABLES["ended"].values(), ids=TABLES["ended"])
 def test_a_profile_ends_once_no_node_waits_with_all_measured_or_with_why_not(
-    reasons: list[str], end: tuple[str, str] | None
+    reasons: list[str], end: list[str] | None
 ) -> None:
     assert ended_as(rolled(*reasons)) == end
 
 
-def ended_as(status: ProfileStatus) -> tuple[str, str] | None:
+def ended_as(status: ProfileStatus) -> list[str] | None:
     """The condition that ends a profile, with its reason; None while it goes on."""
-    ends = [(c.type, c.reason) for c in status.conditions if c.type in ("Succeeded", "Failed")]
+    ends = [[c.type, c.reason] for c in status.conditions if c.type in ("Succeeded", "Failed")]
     assert len(ends) < 2
-    assert all(c.status == "True" for c in status.conditions if (c.type, c.reason) in ends)
+    assert all(c.status == "True" for c in status.conditions if [c.type, c.reason] in ends)
     return ends[0] if ends else None
 
 
 def test_no_usable_recipe_is_no_success_and_a_new_run_has_its_own_end() -> None:
     states = [measured("n0"), measured("n1", recipe_row("mxfp8", verdict="fallback"))]
-    assert ended_as(profile_status(planned(states), NOW, 9)) == ("Failed", "NoUsableResult")
+    assert ended_as(profile_status(planned(states), NOW, 9)) == ["Failed", "NoUsableResult"]
     first = rolled("Measured")
     again = after(first, "MaxConcurrentReached")
     assert ended_as(again) is None
@@ -167,9 +121,9 @@ def test_no_usable_recipe_is_no_success_and_a_new_run_has_its_own_end() -> None:
     assert times == [format_time(NOW), format_time(NOW + 2 * MINUTE)]
 
 
-@pytest.mark.parametrize(("reason", "end"), [("InvalidSpec", ("Failed", "InvalidSpec")), ("ConfigMapMissing", None)])
+@pytest.mark.parametrize(("reason", "end"), [("InvalidSpec", ["Failed", "InvalidSpec"]), ("ConfigMapMissing", None)])
 def test_a_profile_that_only_another_spec_helps_has_failed_and_one_that_waits_for_an_object_goes_on(
-    reason: str, end: tuple[str, str] | None
+    reason: str, end: list[str] | None
 ) -> None:
     assert ended_as(profile_status(planned([], refusal=Said(reason, words="no")), NOW, 9)) == end
 
@@ -287,15 +241,7 @@ def test_a_pool_without_any_figure_is_shown_without_and_without_results_no_data(
     assert rolled("Busy").data is None
 
 
-DATA = [
-    (["measured", "measured"], "measured", False),
-    (["measured", "replayed"], "SIMULATED (1/2)", True),
-    (["simulated", "simulated"], "SIMULATED (2/2)", True),
-    (["measured", "trial"], "TRIAL (1/2)", False),
-]
-
-
-@pytest.mark.parametrize(("data", "told", "flag"), DATA, ids=["measured", "mixed", "simulated", "a CPU"])
+@pytest.mark.parametrize(("data", "told", "flag"), TABLES["data"], ids=["measured", "mixed", "simulated", "a CPU"])
 def test_what_nobody_measured_is_called_simulated_wherever_it_is_shown(data: list[str], told: str, flag: bool) -> None:
     status = profile_status(planned([measured(f"n{i}", data=word) for i, word in enumerate(data)]), NOW, 2)
     assert (status.data, status.pools[0].simulated) == (told, flag)
@@ -305,20 +251,9 @@ def fleet(*rates: float) -> list[NodeState]:
     return [measured(f"n{i}", recipe_row("bf16", tokensPerSecond=f"{rate:.0f}")) for i, rate in enumerate(rates)]
 
 
-SLOW: dict[str, tuple[tuple[float, ...], dict[str, Any], list[str]]] = {
-    "one far below": ((1000, 1001, 999, 1000, 900), {}, ["n4"]),
-    "worst first": ((1000, 1001, 999, 1000, 1000, 900, 800), {}, ["n6", "n5"]),
-    "four per cent below": ((1000, 1001, 999, 1000, 960), {}, []),
-    "four per cent below, asked for three": ((1000, 1001, 999, 1000, 960), {"slowNodePercent": 3}, ["n4"]),
-    "within the spread of its pool": ((1000, 1100, 900, 1050, 950, 890), {}, []),
-    "far above": ((1000, 1001, 999, 1000, 1200), {}, []),
-    "two nodes": ((1000, 500), {}, []),
-}
-
-
-@pytest.mark.parametrize(("rates", "thresholds", "slow"), SLOW.values(), ids=SLOW)
+@pytest.mark.parametrize(("rates", "thresholds", "slow"), TABLES["slow"].values(), ids=TABLES["slow"])
 def test_a_node_is_slow_by_per_cent_and_by_deviations_both(
-    rates: tuple[float, ...], thresholds: dict[str, Any], slow: list[str]
+    rates: list[float], thresholds: dict[str, Any], slow: list[str]
 ) -> None:
     status = profile_status(planned(fleet(*rates), profile(thresholds=thresholds)), NOW, 9)
     assert list(status.pools[0].slow_nodes) == slow

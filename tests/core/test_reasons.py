@@ -7,6 +7,9 @@ import pytest
 
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.reasons.table import read
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
 
 
 def template_fields(text: str) -> set[str]:
@@ -26,22 +29,7 @@ def test_every_reason_is_a_word_and_a_sentence_with_a_next_step_and_its_facts() 
         sentence("NotReady", node="n1")
 
 
-@pytest.mark.parametrize(
-    ("written", "problem"),
-    [
-        ('"reasons": {"waiting": {"Busy": {"template": "it is busy"}}}', r"Busy\.next_step\n  Field required"),
-        (
-            '"reasons": {"idle": {"Busy": {"template": "", "next_step": ""}}}',
-            r"Busy\.kind\n  Input should be 'unmatched',",
-        ),
-        (
-            '"reasons": {"due": {"Busy": {"template": "", "next_step": "", "poll": 5}}}',
-            r"Busy\.poll\n  Unexpected keyword",
-        ),
-        ('"reasons": {"slow": {"Slow": {"template": "<peers>", "next_step": ""}}}', "'peers'"),
-    ],
-    ids=["no next step", "no kind", "no field of a reason", "no phrase"],
-)
+@pytest.mark.parametrize(("written", "problem"), TABLES["wrong_rows"].values(), ids=TABLES["wrong_rows"])
 def test_a_table_with_a_wrong_row_is_refused_with_its_place(written: str, problem: str) -> None:
     with pytest.raises((KeyError, ValueError), match=problem):
         read(f'{{"phrases": {{}}, {written}}}')

@@ -13,9 +13,12 @@ from precision_operator.core.eligibility.request import ResolvedProfile, resolve
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS, Said
+from tests.support.golden import beside
 from tests.support.node_objects import node_object
 from tests.support.small_model import FROM_CONFIG_MAP, SMALL_LLAMA
 from tests.support.world import SETTINGS, WORKLOAD, at_once, observed, profile
+
+TABLES = beside(__file__)
 
 H100 = node_facts(node_object(name="n1"))
 GB200 = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GB200"}, name="n2", gpus="4"))
@@ -72,23 +75,7 @@ def test_a_profile_that_cannot_be_measured_is_told_why_and_what_to_do(
     assert REASONS[reason].kind == "profile"
 
 
-IMAGES = [
-    ("registry.example/team", "registry.example/team/agent:1", True),
-    ("registry.example/team", "registry.example/team", True),
-    ("registry.example/team", "registry.example/team:1", True),
-    ("registry.example/team", "registry.example/team@sha256:ab", True),
-    ("registry.example/team", "registry.example/teamsters/agent:1", False),
-    ("registry.example/team/", "registry.example/team/agent", True),
-    ("registry.example/team", "evil.example/registry.example/team/agent", False),
-    ("registry.example/team", "registry.example", False),
-    ("registry.example", "registry.example/team/agent:1", True),
-    ("registry.example", "registry.example:5000/team/agent:1", False),
-    ("registry.example:5000", "registry.example:5000/team/agent:1", True),
-    ("registry.example/team", "registry.example/team:1@sha256:ab", True),
-]
-
-
-@pytest.mark.parametrize(("prefix", "image", "allowed"), IMAGES)
+@pytest.mark.parametrize(("prefix", "image", "allowed"), TABLES["images"])
 def test_a_prefix_allows_whole_parts_of_a_path_only(prefix: str, image: str, allowed: bool) -> None:
     found = resolve_profile(
         profile(agent={"image": image}), observed(settings=replace(SETTINGS, allowed_images=(prefix,)))
@@ -118,12 +105,7 @@ SAME: list[dict[str, Any]] = [
     {"agent": {"image": SETTINGS.agent_image, "resources": {"cpu": "1"}}},
     {"agent": {"image": "registry.example/agent:2"}},  # a cause of its own, AgentChange: see the tests of what is due
 ]
-NEW: list[dict[str, Any]] = [
-    {"recipes": ["mxfp8"]},
-    {"benchmarks": {"preset": "standard"}},
-    {"benchmarks": {"gemm": {"modes": ["autocast"]}}},
-    {"workload": {"name": "one", "shapes": [{"m": 256, "k": 256, "n": 512}]}},
-]
+NEW = TABLES["new"]
 
 
 @pytest.mark.parametrize("change", SAME, ids=str)

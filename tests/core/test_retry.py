@@ -14,9 +14,12 @@ from precision_operator.core.plan import plan
 from precision_operator.core.reasons import REASONS, Said
 from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult, summary_of
+from tests.support.golden import beside
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, measured, nodes, observed, pod, profile, report, tried
+
+TABLES = beside(__file__)
 
 RETRY = Retry(limit=2, backoff_seconds=60)
 CRASH = NoResult(Said("AgentCrashed", words="It crashed."))
@@ -35,23 +38,7 @@ def test_a_run_has_failed_on_a_node_when_its_retries_are_spent(failures: int, re
     assert retrying.spent(failed(failures), retry) is over
 
 
-RESTS: list[tuple[str, int, int]] = [
-    ("AgentCrashed", 1, 60),
-    ("AgentCrashed", 2, 120),
-    ("AgentCrashed", 4, 480),
-    ("NodeLost", 1, 60),
-    ("DeadlineExceeded", 1, 120),
-    ("AgentHung", 1, 300),
-    ("AgentRefused", 1, 300),
-    ("BackendUnavailable", 1, 600),
-    ("ImagePullFailed", 1, 600),
-    ("ImagePullFailed", 2, 1200),
-    ("AReasonOfAnotherVersion", 1, 60),
-    ("ImagePullFailed", 10, 21_600),
-]
-
-
-@pytest.mark.parametrize(("reason", "failures", "seconds"), RESTS)
+@pytest.mark.parametrize(("reason", "failures", "seconds"), TABLES["rests"])
 def test_a_node_rests_by_its_reason_doubled_each_time_up_to_six_hours(reason: str, failures: int, seconds: int) -> None:
     assert retrying.backoff(failed(failures, reason), RETRY) == timedelta(seconds=seconds) <= retrying.LONGEST
 
@@ -236,17 +223,7 @@ def test_the_rest_grows_with_disruptions_in_a_row_but_not_with_those_by_others(r
     assert ended_by(*reasons).attempt.disruptions == times
 
 
-LOST: list[tuple[list[str], int]] = [
-    (["NodeUnresponsive", "NodeLost"], 2),
-    (["ContainerLost", "ContainerLost"], 2),
-    (["Evicted", "Preempted", "Evicted"], 2),
-    (["NodeUnresponsive", "AgentCrashed", "NodeUnresponsive"], 2),
-    (["NodeUnresponsive", "PendingTooLong", "StoppedByAdmin", "PodLost"], 1),
-    (["NodeUnresponsive", "NodeUnresponsive", "Drained"], 0),
-]
-
-
-@pytest.mark.parametrize(("reasons", "times"), LOST)
+@pytest.mark.parametrize(("reasons", "times"), TABLES["lost"])
 def test_attempts_that_were_lost_with_the_node_are_counted_until_it_is_drained(reasons: list[str], times: int) -> None:
     status = ended_by(*reasons)
     assert (status.attempt.node_losses, status.quarantine) == (times, None)

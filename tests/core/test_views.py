@@ -14,7 +14,10 @@ from precision_operator.core.observe.device_class import device_class
 from precision_operator.core.observe.observed import Occupancy, Termination
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
 from precision_operator.shell.observing.cache import TRIM
+from tests.support.golden import beside
 from tests.support.report_objects import profile_object, report_object, report_status
+
+TABLES = beside(__file__)
 
 MARKS = {names.LABEL_PROFILE_UID: "p", names.LABEL_NODE_UID: "u", names.LABEL_RUN: "r1", names.LABEL_ATTEMPT: "2"}
 NOTES = {names.ANNOTATION_PROFILE: "nightly", names.ANNOTATION_NODE: "n1", names.ANNOTATION_REQUEST_HASH: "ab"}
@@ -81,25 +84,7 @@ def test_a_basis_that_no_report_can_hold_counts_as_none(basis: dict[str, str]) -
     assert job_view(job(annotations=NOTES | {names.ANNOTATION_BASIS: json.dumps(most)})).basis == most
 
 
-ENDS: dict[str, tuple[tuple[dict[str, Any], ...], Any, str]] = {
-    "running": ((), None, ""),
-    "suspended": (({"type": "Suspended", "status": "True"},), None, ""),
-    "not yet": (({"type": "Complete", "status": "False"},), None, ""),
-    "failing, its pod still there": (({"type": "FailureTarget", "status": "True"},), None, ""),
-    "complete": (
-        ({"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}),
-        "Complete",
-        "",
-    ),
-    "failed": (
-        ({"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "late"},),
-        "Failed",
-        "DeadlineExceeded",
-    ),
-}
-
-
-@pytest.mark.parametrize(("conditions", "finished", "reason"), ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize(("conditions", "finished", "reason"), TABLES["ends"].values(), ids=TABLES["ends"])
 def test_a_job_is_over_when_its_condition_is_true(conditions: Any, finished: Any, reason: str) -> None:
     view = job_view(job(*conditions))
     assert (view.finished, view.failure_reason) == (finished, reason)

@@ -20,10 +20,13 @@ from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.status.node_readings import peers_of_all
 from precision_operator.core.status.profile_status import profile_status
 from precision_operator.core.status.why import NodeAnswer, why
+from tests.support.golden import beside
 from tests.support.report_objects import recipe_row, report_status
 from tests.support.situation_worlds import Situation, beside_like, rolled
 from tests.support.situations import SITUATIONS
 from tests.support.world import job, measured, nodes, observed, pod, profile, report, tried
+
+TABLES = beside(__file__)
 
 OF_A_NODE = "unmatched skipped waiting queued running succeeded failed partial slow alone due"
 """Kinds of reasons that are said of one node."""
@@ -138,25 +141,13 @@ def test_profiles_that_match_come_first_broken_ones_say_so_and_no_trace_is_no_an
     assert why(plan(seen), seen, "n7") == ()
 
 
-BLOCKERS = {
-    "Busy": ("pod team/train-0",),
-    "KeptForPod": ("pod team/train-0",),
-    "MeasuredByAnotherProfile": ("agent of ml/other on node n1",),
-    "MaxConcurrentReached": ("agent of ml/nightly on node n2",),
-    "CanaryFirst": ("agent of ml/nightly on node n2",),
-    "ImagePullLimitReached": ("agent of ml/nightly on node n2",),
-    "PoolLimitReached": ("agent of ml/nightly on node n2",),
-    "TopologyLimitReached": ("agent of ml/nightly on node n2",),
-    "PowerBudgetReached": ("agent of ml/nightly on node n2",),
-    "TooManyFailures": ("node n2 (AgentCrashed)", "node n3 (AgentCrashed)"),
-    "CanaryFailed": ("node n2 (AgentCrashed)", "node n3 (AgentCrashed)"),
-}
+BLOCKERS = TABLES["blockers"]
 
 
 def test_what_stands_in_the_way_is_named() -> None:
     answers = {reason: answer(situation) for reason, situation in SITUATIONS.items()}
-    named = {reason: found.blocked_by for reason, found in answers.items()}
-    assert named == {reason: BLOCKERS.get(found.reason, ()) for reason, found in answers.items()}
+    named = {reason: [*found.blocked_by] for reason, found in answers.items()}
+    assert named == {reason: BLOCKERS.get(found.reason, []) for reason, found in answers.items()}
 
 
 def test_what_came_of_an_agent_that_was_ended_for_a_pod_is_told() -> None:
@@ -217,14 +208,7 @@ def test_a_slow_node_stays_measured_and_its_figure_stands_in_the_text_and_in_the
     assert wide("n1", [found]).splitlines()[1].split()[3:5] == ["80.0%,", "slow"]
 
 
-@pytest.mark.parametrize(
-    ("spread", "said"),
-    [
-        ("0.996", "no recipe fell back, and all its GPUs are equally slow (the slowest is at 99.6% of their mean)."),
-        ("0.81", "one GPU is slower than the others, at 81.0% of their mean."),
-        (None, "and its GPUs were not compared with each other."),
-    ],
-)
+@pytest.mark.parametrize(("spread", "said"), TABLES["spreads"])
 def test_a_slow_node_says_whether_one_gpu_or_all_of_them_are_slow(spread: str | None, said: str) -> None:
     assert said in answer(beside_like(800, gpuSpread=spread)).standing.message
 
@@ -256,15 +240,7 @@ def test_a_node_that_is_not_slow_says_so_and_one_without_peers_nothing() -> None
     assert (as_row(columns("n1"), found)["standing"], wide("n1", [found]).splitlines()[1].split()[3]) == (None, "-")
 
 
-NO_LONGER_MEANT: dict[str, dict[str, Any]] = {
-    "its target is narrowed": {"target": {"nodeNames": ["n9"]}},
-    "it is not accepted": {"schedule": {"cron": "0 2 * * 6", "timeZone": "Mars/Base"}},
-    "it is suspended": {"suspend": True},
-    "nothing": {},
-}
-
-
-@pytest.mark.parametrize("changes", NO_LONGER_MEANT.values(), ids=NO_LONGER_MEANT)
+@pytest.mark.parametrize("changes", TABLES["no_longer_meant"].values(), ids=TABLES["no_longer_meant"])
 def test_results_that_hold_stay_peers_whatever_becomes_of_their_profile(changes: dict[str, Any]) -> None:
     seen = beside_like(800).seen
     mine, *others = seen.reports

@@ -21,6 +21,9 @@ from precision_operator.monitoring.dashboards.plans import NONE_HERE
 from precision_operator.monitoring.rules import RECORDED
 from tests.dashboards.promql import chosen
 from tests.dashboards.test_definitions import panels
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
 
 pytestmark = pytest.mark.cluster
 
@@ -76,25 +79,7 @@ def test_every_rule_is_evaluated_without_an_error(shown: Shown) -> None:
     assert {rule["name"] for of in groups for rule in of["rules"]} >= set(RECORDED)
 
 
-EMPTY_HERE = {
-    "precision:exporter_down": "the exporter is up",
-    "precision:program_down": "both programs are up",
-    "precision:profile_cannot_go_on": "the campaign is complete",
-    "precision:profile_stuck": "the campaign is complete",
-    "precision:missing_shards": "no shard is missing",
-    "precision:node_failed": "no node's newest run failed",
-    "precision:failing_reason": "no profile fails on many nodes",
-    "precision:pool_throttled_ratio:lasting": "no pool has three throttled nodes",
-    "precision:cluster_expected": "no cluster is named",
-    "precision:profile_eta_timestamp_seconds": "the campaign is complete",
-    "precision:profile_failing_ratio": "no profile has three nodes that failed",
-    "precision:profile_failing_ratio:lasting": "no profile has three nodes that failed",
-    "precision:profile_refresh_interval_seconds": "no profile has a schedule or maxAge",
-    "precision:profile_reason": "no node waits",
-    "precision:profile_reason:most": "no node waits",
-    "precision:node_power_limit_watts": "no report of this fleet has its GPUs' limits",
-    "precision:profile_waiting_nodes": "no node waits",
-}
+EMPTY_HERE = TABLES["empty_here"]
 
 
 def test_every_recorded_series_has_samples_or_says_why_not(shown: Shown) -> None:

@@ -30,7 +30,7 @@ from precision_operator.exporter.text import sample_template, samples
 from tests.exporter.test_plans import plan_object
 from tests.monitoring.replay import PROMTOOLS
 from tests.support.exposition import samples_in, store_of
-from tests.support.golden import FOLDER, assert_golden
+from tests.support.golden import FOLDER, assert_golden, beside
 from tests.support.report_objects import (
     FINISHED,
     acceptance,
@@ -41,6 +41,8 @@ from tests.support.report_objects import (
     report_status,
     without_energy,
 )
+
+TABLES = beside(__file__)
 
 NOW = datetime(2026, 11, 20, 7, tzinfo=UTC)
 ENERGY = ("precision_node_training_power_watts", "precision_node_training_tokens_per_joule")
@@ -235,15 +237,7 @@ def test_what_was_not_measured_or_failed_first_shows_no_figure() -> None:
     assert values(body, "precision_pool_nodes", "phase") == {"fresh": 0.0, "stale": 0.0, "failed": 1.0}
 
 
-@pytest.mark.parametrize(
-    ("run", "told"),
-    [
-        ({"provenance": "measured", "simulated": []}, "measured"),
-        ({"provenance": "replayed", "simulated": []}, "replayed"),
-        ({"provenance": "simulated"}, "simulated"),
-        ({"provenance": "measured", "simulated": ["watts"]}, "simulated"),
-    ],
-)
+@pytest.mark.parametrize(("run", "told"), TABLES["provenance"])
 def test_info_says_whether_figures_were_measured(run: dict[str, Any], told: str) -> None:
     assert values(body_of([report_object(status=report_status(**run))]), "precision_node_info", "data") == {told: 1.0}
 
@@ -261,18 +255,7 @@ def test_info_alone_names_the_nvlink_domain_and_the_slowest_gpu_has_dcgms_label(
     assert (sample.labels["node"], sample.labels["UUID"]) == ("n1", compared["hardware"]["slowestGPU"])
 
 
-UNITS = {
-    "FLOP/s": "_flops_per_second",
-    "tokens/s": "_tokens_per_second",
-    "tokens/J": "_tokens_per_joule",
-    "W": "_watts",
-    "J": "_joules",
-    "bytes": "_bytes",
-    "seconds": "_seconds",
-    "ratio": "_ratio",
-    "nodes": "_nodes",
-    "GPUs": "_gpus",
-}
+UNITS = TABLES["units"]
 
 
 def test_a_profiles_states_add_up_and_without_eligible_nodes_it_has_no_progress() -> None:
@@ -440,22 +423,8 @@ def shown_of(selection: Selection) -> set[str]:
     return {sample.name for sample in parsed(build(store.view()))} - {"precision_exporter_shard_series"}
 
 
-@pytest.mark.parametrize(
-    ("allow", "deny", "shown"),
-    [
-        (("precision_node_slow",), (), ()),
-        (("precision_node_info",), (), ("precision_node_info",)),
-        (("precision_node_i.*", "precision_plan_jobs"), (), ("precision_node_info", "precision_plan_jobs")),
-        (("node_info",), (), ()),
-        (
-            (),
-            ("precision_(node|pool|plan)_.*", "precision_profile_[^p].*"),
-            ("precision_profile_phase", "precision_profile_progress_ratio"),
-        ),
-    ],
-    ids=["not there", "a name", "expressions", "part of a name", "denied"],
-)
-def test_a_list_chooses_what_is_shown(allow: tuple[str, ...], deny: tuple[str, ...], shown: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("allow", "deny", "shown"), TABLES["lists"].values(), ids=TABLES["lists"])
+def test_a_list_chooses_what_is_shown(allow: list[str], deny: list[str], shown: list[str]) -> None:
     assert shown_of(Selection("detail", allow, deny)) == set(shown)
 
 

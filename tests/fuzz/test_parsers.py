@@ -35,53 +35,22 @@ from precision_operator.core.observe.stop import stop_in
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.results.log_tail import log_tail
 from tests.planner.test_bad_input import places
+from tests.support.golden import beside
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.result_objects import request_text, result
 from tests.support.small_model import SMALL_LLAMA
+
+TABLES = beside(__file__)
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 GOLDEN = Path(__file__).parents[1] / "golden"
 TRACE = {"traceEvents": [{"ph": "X", "cat": "kernel", "name": "nvjet_hsh", "ts": 1, "dur": 2.5, "args": {"stream": 7}}]}
 SLICES = json.loads((GOLDEN / "gpu_nodes.json").read_text())["resource_slices"]
 SLICE = {"spec": {"driver": SLICES[0]["driver"], "nodeName": "n1", "devices": SLICES[0]["devices"]}}
-PROFILE = {
-    "metadata": {
-        "name": "p",
-        "namespace": "ml",
-        "uid": "u",
-        "generation": 1,
-        "creationTimestamp": "2026-11-22T00:00:00Z",
-    },
-    "spec": {"workload": {"preset": "llama3-8b"}, "rollout": {"maxConcurrent": "10%"}},
-}
+PROFILE = TABLES["profile"]
 
-WAITING = {
-    "metadata": {"name": "t", "namespace": "x", "uid": "u", "ownerReferences": [{"uid": "o", "controller": True}]},
-    "spec": {
-        "priority": 1000,
-        "nodeSelector": {"zone": "a"},
-        "tolerations": [{"key": "k", "operator": "Exists"}],
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "rank", "operator": "Gt", "values": ["5"]}]}]
-                }
-            }
-        },
-        "containers": [{"resources": {"limits": {"nvidia.com/gpu": "8"}}}],
-    },
-    "status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": "cannot allocate all claims"}]},
-}
-CLAIM = {
-    "spec": {
-        "devices": {
-            "requests": [
-                {"name": "a", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 8}},
-                {"name": "b", "firstAvailable": [{"deviceClassName": "gpu.nvidia.com", "count": 4}]},
-            ]
-        }
-    }
-}
+WAITING = TABLES["waiting"]
+CLAIM = TABLES["claim"]
 CLASS = {"spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]}}
 
 

@@ -11,7 +11,10 @@ from precision_operator.__main__ import arguments
 from precision_operator.core.observe.configuration import AgentDefaults, filled
 from precision_operator.core.observe.views import with_operator_defaults
 from precision_operator.shell.settings import OURS, configured_by, configured_in, operator_of
+from tests.support.golden import beside
 from tests.support.world import SETTINGS, profile
+
+TABLES = beside(__file__)
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RACK = {"key": "rack", "operator": "Exists"}
@@ -55,15 +58,7 @@ def deployment(*args: str) -> dict[str, object]:
     return {"spec": {"template": {"spec": {"containers": [{"name": "operator", "args": list(args)}]}}}}
 
 
-EVERYTHING = (
-    "--watch-namespaces=a,b",
-    "--agent-image=i:1",
-    "--allowed-images=a/, b/",
-    "--priority-class=low",
-    "--agent-service-account=robot",
-    '--agent-defaults={"queueName":"profiling"}',
-    "--disruption-backoff-seconds=2",
-)
+EVERYTHING = TABLES["everything"]
 
 
 @pytest.mark.parametrize("chart", ["chart_default", "chart_everything", "chart_many_namespaces"])

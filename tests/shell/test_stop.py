@@ -11,7 +11,10 @@ from precision_operator.core.observe.stop import Stop, stop_in, strictest
 from precision_operator.core.observe.views import profile_view
 from precision_operator.shell.settings import add_settings, configured_by
 from precision_operator.shell.switch import Switch
+from tests.support.golden import beside
 from tests.support.operator_in_memory import PROFILES, REPORTS, STOP, SYSTEM, OperatorInMemory
+
+TABLES = beside(__file__)
 
 NODES = ("n1", "n2", "n3")
 WORDS = "rack 12 is too hot, ask facilities (INC-4711)"
@@ -154,18 +157,7 @@ def declared(*argv: str) -> Stop | None:
     return configured_by(parser.parse_args(["--watch-namespaces=ml", *argv])).settings.stop
 
 
-@pytest.mark.parametrize(
-    ("chart", "config_map", "mode"),
-    [
-        ("Run", None, None),
-        ("Run", {"agents": "run"}, None),
-        ("Hold", None, "Hold"),
-        ("Hold", {"agents": "Run"}, "Hold"),
-        ("Hold", {"agents": "End"}, "End"),
-        ("End", {"agents": "Hold"}, "End"),
-        ("nonsense", None, "Hold"),
-    ],
-)
+@pytest.mark.parametrize(("chart", "config_map", "mode"), TABLES["stricter"])
 def test_of_chart_and_config_map_the_stricter_holds(chart: str, config_map: Any, mode: str | None) -> None:
     found = strictest(declared(f"--stop={chart}", "--stop-message=maintenance"), stop_in(config_map, "ConfigMap a/b"))
     assert (found.mode if found else None) == mode
