@@ -115,14 +115,14 @@ def test_why_asks_ten_times_while_sixty_agents_run(sweep: Sweep) -> None:
         assert 1 < len(rows) <= 10, [uri for _, uri, _ in rows]
 
 
-def test_a_node_costs_seven_requests(sweep: Sweep) -> None:
+def test_a_node_costs_seven_requests_and_a_fifth(sweep: Sweep) -> None:
     figures = sweep.per_node()
     print(figures, f"{sweep.seconds():.0f} s, {sweep.cpu_seconds / IDLE * 1000:.1f} ms of CPU a node")
     timed = sum(figures.pop(what, 0.0) for what in BY_TIME) * IDLE
     assert timed <= sweep.seconds() + 20, "whatever the number of nodes"
     del figures["a busy node"]
-    assert figures.pop("list pods") <= 1.25, "one that could not start within a second is looked at anew"
-    assert sum(figures.values()) <= 6.05, figures
+    assert figures["list pods"] <= 1.15, "a look ahead, where those before were busy"
+    assert sum(figures.values()) <= 7.2, figures
 
 
 def test_nine_of_ten_places_are_in_use_while_nodes_wait(sweep: Sweep) -> None:

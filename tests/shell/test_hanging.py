@@ -1,6 +1,7 @@
 """What gets no answer, as while an admission webhook hangs, holds up its own agent or object and nobody else."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
@@ -62,6 +63,8 @@ async def test_what_has_no_answer_yet_counts_as_an_agent_and_keeps_its_node(loop
     await loop.actor.creations.settled()
     await loop.once()
     assert len(loop.jobs("b")) == 10, "as many as its profile allows"
+    looks = Counter(path for how, path in loop.cluster.requests if how == "LIST" and "spec.nodeName=n" in path)
+    assert {*looks.values()} == {1}, "those whose turn did not come are not looked at again"
     seen = await loop.gatherer.observe()
     assert len([job for job in seen.jobs if job.namespace == "b"]) == 10, "each counts once"
 

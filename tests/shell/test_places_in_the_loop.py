@@ -8,6 +8,7 @@ from precision_api.facts import names
 from precision_operator.cluster import paths
 from precision_operator.core.admission.unhurried import UNHURRIED_A_PASS
 from precision_operator.core.observe.clock import format_time
+from precision_operator.shell.observing.gather import LOOKS_AT_ONCE
 from tests.support.node_objects import node_object
 from tests.support.operator_in_memory import JOBS, PODS, OperatorInMemory
 from tests.support.report_objects import report_object
@@ -103,3 +104,15 @@ async def test_jobs_that_a_tenant_makes_up_hold_up_no_start_and_tell_of_no_node(
 def marked(loop: OperatorInMemory) -> int:
     """How many reports say that their node is gone."""
     return sum(body.get("status", {}).get("state") == "NodeGone" for body in loop.cluster.objects.values())
+
+
+async def test_few_idle_nodes_are_looked_at_before_their_turn_where_all_before_them_are_busy() -> None:
+    busy, idle = [[f"{word}{at:02}" for at in range(40)] for word in ("busy", "idle")]
+    loop = OperatorInMemory(*busy[:32], *idle)
+    for name in busy[:32]:
+        took = {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "8"}}}], "nodeName": name}
+        pod = {"metadata": {"name": name, "namespace": "ml"}, "spec": took, "status": {}}
+        loop.cluster._store(f"{PODS}/{name}", pod)
+    await loop.begin("nightly", rollout={"maxConcurrent": 1})
+    assert [*loop.jobs()] == idle[:1]
+    assert 32 < looks_at_nodes(loop) <= 32 + 1 + LOOKS_AT_ONCE

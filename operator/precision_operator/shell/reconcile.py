@@ -26,7 +26,7 @@ from precision_operator.shell.acting.act import ACTIONS_AT_ONCE, Actor
 from precision_operator.shell.acting.node_conditions import AGAIN_SECONDS
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.observing.cache import Cache
-from precision_operator.shell.observing.gather import REFERENCE_SECONDS, Gatherer
+from precision_operator.shell.observing.gather import LOOKS_AT_ONCE, REFERENCE_SECONDS, Gatherer
 from precision_operator.shell.telemetry import FaultLog, Telemetry
 
 _log = logging.getLogger(__name__)
@@ -184,19 +184,18 @@ class Reconciler:
         """
         done: list[Action] = []
         again, looked, whole = 0, 0, False
-        self._gatherer.forget_idle()
+        self._gatherer.forget_idle(self._actor.creations.left)
         for left in reversed(range(ROUNDS)):
             observed = await self._gatherer.observe()
             is_last = looked >= LOOKS_PER_PASS or not left
             decided = await self._plan(observed, whole or left < 2)
             looks = () if is_last else _looks(decided, observed, looked)
-            started = [action.facts.name for action in decided.actions if isinstance(action, Start)]
+            started = {action.facts.name for action in decided.actions if isinstance(action, Start)}
             if not looks or started:
                 actions, later = for_one_pass(decided.actions, observed.own_jobs)
                 again += await self._actor.act(actions, self._gatherer.at_once(ACTIONS_AT_ONCE))
                 done += actions
-                for name in started:
-                    self._gatherer.invalidate_probe(name)
+                self._gatherer.invalidate_probes(started - self._actor.creations.left)
                 refused = self._actor.starts.refused
                 if not looks and (started or not decided.cut if is_last else not (refused or decided.cut)):
                     break
@@ -262,13 +261,15 @@ class Reconciler:
 
 
 def _looks(decided: Plan, observed: Observed, looked: int) -> tuple[str, ...]:
-    """The nodes to look at: with those that come next for the same profiles, as many as this pass has looked at."""
+    """The nodes to look at: with those that come next for the same profiles, as many as this pass has looked at, but
+    at most so many that may turn out idle and wait."""
     more = decided.profiles if looked > len(decided.nodes_to_probe) else ()
     looking = [item for item in more if any(s.reason == "CheckingIdle" for s in item.node_states)]
     behind = {s.facts.name for item in looking for s in item.node_states if REASONS[s.reason].place_taken}
     left = sorted(behind - observed.occupancy.keys(), key=lambda name: (observed.looked.get(name, 0.0), name))
     names = dict.fromkeys((*decided.nodes_to_probe, *left))
-    return tuple(names)[: min(LOOKS_PER_PASS, max(looked, len(decided.nodes_to_probe)))]
+    wanted = len(decided.nodes_to_probe)
+    return tuple(names)[: min(LOOKS_PER_PASS, max(wanted, min(looked, wanted + LOOKS_AT_ONCE)))]
 
 
 def _backoff(times: int) -> float:

@@ -29,6 +29,8 @@ class Creations:
         self._begun: dict[tuple[str, str], tuple[Start, datetime]] = {}
         """What, and since when, by profile UID and node UID."""
         self._late: set[asyncio.Task[int]] = set()
+        self.left: set[str] = set()
+        """Names of the nodes whose creation the last run did not come to: what was seen of them serves on."""
 
     async def run(
         self, starts: Sequence[Start], create: Callable[[Start], Awaitable[int]], at_once: int = AT_ONCE
@@ -39,6 +41,7 @@ class Creations:
         as may be.
         """
         limit, closing = asyncio.Semaphore(at_once), asyncio.Event()
+        self.left = {start.facts.name for start in starts}
 
         async def one(start: Start) -> int:
             async with limit:
@@ -47,6 +50,7 @@ class Creations:
                 if closing.is_set() or under_way >= AT_ONCE or key in self._begun:
                     return 0
                 self._begun[key] = (start, self._now())
+                self.left.discard(start.facts.name)
                 try:
                     return await create(start)
                 finally:

@@ -487,14 +487,16 @@ class Gatherer:
             self._busy[name] = min(max(2 * last, BUSY_SECONDS), MOST_BUSY_SECONDS)
         self._probes[name] = now, seen
 
-    def invalidate_probe(self, node: str) -> None:
-        """The node has got an agent: what was seen before does not hold any more."""
-        self._probes.pop(node, None)
+    def invalidate_probes(self, nodes: Collection[str]) -> None:
+        """The nodes have got agents: what was seen before does not hold any more."""
+        self._probes = {name: row for name, row in self._probes.items() if name not in nodes}
 
-    def forget_idle(self) -> None:
-        """A new pass looks anew before it starts an agent; that a node was busy, or lacked room, serves for a while."""
+    def forget_idle(self, but: Collection[str] = ()) -> None:
+        """A new pass looks anew before it starts an agent, `but` at those whose turn did not come in the last one; that
+        a node was busy, or lacked room, serves for a while."""
         self._reader.begin_pass()
-        self._probes = {name: (at, replace(look, fresh=False)) for name, (at, look) in self._probes.items()}
+        rows = self._probes.items()
+        self._probes = {name: (at, look if name in but else replace(look, fresh=False)) for name, (at, look) in rows}
 
     async def _read_texts(self, profiles: Profiles, active: Profiles, missing: Missing) -> Texts:
         """The texts that profiles name; one that a profile names anew is read anew, others for active ones alone."""
