@@ -263,8 +263,8 @@ def label_holds(value: str | None, operator: str, values: Collection[str]) -> bo
 
 
 def same_driver(first: str, second: str) -> bool:
-    """Whether two driver versions are the same release: DRA prints 580.159.4 for the driver's 580.159.04."""
-    return _version(first) == _version(second)
+    """Whether two versions may be of one driver: DRA prints 580.159.4 for 580.159.04, labels may lack the revision."""
+    return all(one == other for one, other in zip(_version(first), _version(second), strict=False))
 
 
 def _texts(value: object) -> Mapping[str, str]:
@@ -278,10 +278,7 @@ def _version(text: str) -> tuple[int | str, ...]:
     parts = re.split("[-+~]", text.strip())[0].split(".")  # a distribution's package adds its own number
     if not all(whole_number(item) is not None for item in parts):
         return (text.strip(),)
-    numbers = [int(item) for item in parts]
-    while len(numbers) > 1 and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
+    return tuple(int(item) for item in parts)
 
 
 def _of_gpus(here: PublishedGpus | None, value: Callable[[Gpu], T | None]) -> T | None:
