@@ -1,6 +1,7 @@
 """`reference`: from results to a saved reference in a dry run, a create, a show and the Job that it ends with."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import yaml
@@ -9,18 +10,22 @@ from precision_api.acceptance.reference import read_reference, sha256_of
 from precision_api.exchange.result import MeasurementResult
 from precision_api.models.workload import Workload, resolve
 from precision_operator.cluster import paths
+from precision_operator.cluster.client import PAGE_NODES
+from precision_operator.core.observe.gpu_slices import published, set_of, slice_view
 from precision_operator.core.observe.node_gate import CONDITION
+from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
 from tests.cli.test_report import with_detail
 from tests.cli.test_status_and_nodes import measured
 from tests.support.golden_nodes import GPUS, MADE_AT, NONE_FAILS, gpu_names, hot, many, verified
 from tests.support.golden_nodes import measured_node as any_node
-from tests.support.node_objects import node_object
+from tests.support.node_objects import node_object, slice_object
 from tests.support.report_objects import fresh_no_more, profile_object
 
 SEED = 1
 HASHES = {preset: resolve(Workload(preset=preset)).hash for preset in ("llama3-8b", "llama3.1-405b")}
 measured_node = partial(any_node, workload_hash=HASHES["llama3-8b"])
+SLICES = paths.collection("resource.k8s.io/v1", "resourceslices")
 COUNTS = {"matched": 12, "eligible": 12, "queued": 3, "succeeded": 9}
 
 
@@ -190,14 +195,40 @@ def test_what_is_wrong_is_told(api: Api, words: tuple[str, ...], code: int, told
     assert (done.exit_code, told in done.stderr) == (code, True), done.stderr
 
 
+def gate(api: Api, **more: Any) -> None:
+    held = profile_object()
+    held["spec"] |= {"acceptance": {"reference": {"name": "gold", "sha256": "a" * 64}}, **more}
+    api.profiles(held)
+    api.hold(BINDINGS)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_acceptance_sees_gpus_by_claim_as_the_operator_does(api: Api, refused: bool) -> None:
+    gate(api)
+    slices = [slice_object(node="n0"), slice_object(node="n1")]
+    here = published([view for it in slices if (view := slice_view(it))][:1])
+    message = (
+        f"x; driver 580.159.4, 8 GPUs {set_of(here.uuids if here else ())}, valid until - (node uid-n{{}}, boot b)"
+    )
+    for at, held in enumerate(slices):
+        node = node_object({}, name=f"n{at}", gpus=None, boot="b")
+        says = {"type": CONDITION, "status": "True", "reason": "Pass", "message": message.format(at)}
+        node["status"]["conditions"].append(says)
+        api.hold(paths.NODES, node)
+        api.hold(SLICES, held)
+    api.refused = {SLICES: "no"} if refused else {}
+    counts = [(row["pool"], row["true"], row["minutes"]) for row in api.printed("acceptance")]
+    assert counts == [("NVIDIA-H100-80GB-HBM3", 2, 10)] * (not refused), "n1 has other GPUs than were judged"
+    assert ("may not list resourceslices" in api.run("acceptance").stderr) == refused
+    assert {query["limit"] for path, query in api.asked if path == SLICES} == {f"{PAGE_NODES}"}
+
+
 def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_close(api: Api) -> None:
     api.profiles(profile_object("plain"))
     refused = api.run("acceptance", "--profile", "plain")
     assert (refused.exit_code, "spec.acceptance in namespace ml: none has" in refused.stderr) == (2, True)
-    gate = profile_object()
-    gate["spec"] |= {"acceptance": {"reference": {"name": "gold", "sha256": "a" * 64}}, "rollout": {"maxConcurrent": 2}}
-    gate["spec"] |= {"target": {"nodeNames": ["cpu", *(f"n{at}" for at in range(6))]}, "suspend": True}
-    api.profiles(gate)
+    within = {"nodeNames": ["cpu", *(f"n{at}" for at in range(6))]}
+    gate(api, rollout={"maxConcurrent": 2}, target=within, suspend=True)
     api.hold(
         paths.NODES, *(node_object(name=f"n{at}", boot="b") for at in range(7)), node_object({}, name="cpu", gpus=0)
     )

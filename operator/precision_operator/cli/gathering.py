@@ -17,6 +17,7 @@ from precision_operator.cli.results import status_of
 from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
 from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.observe.clock import time_or_none
+from precision_operator.core.observe.nodes import NodeFacts, facts_of_all
 from precision_operator.core.observe.observed import (
     JobView,
     Observed,
@@ -90,6 +91,15 @@ async def planned(cluster: Cluster, question: ProfileInFile) -> Seen:
     """
     world = await _world(cluster, question.profile.namespace, question)
     return await _looked_at_waiting(world, await _looked(world, (), taken_for_idle=True))
+
+
+async def facts_of_nodes(cluster: Cluster, place: str, pool_label: str, notes: list[str]) -> Collection[NodeFacts]:
+    """The facts of all nodes as the operator of `place` has them, their pools by that label. Raises ApiError."""
+    lists, operators = _Lists(cluster, place, notes, None), await configured(cluster, place, [])
+    await lists.take("nodes")
+    if operators is None or operators.serving.settings.resource_claims:
+        await lists.take("slices")
+    return facts_of_all(lists.cache.all("nodes"), pool_label, lists.cache.slices()).values()
 
 
 @dataclass(frozen=True)

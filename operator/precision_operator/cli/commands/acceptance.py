@@ -8,16 +8,17 @@ from typing import Any
 
 from precision_api.facts.names import grouped
 from precision_operator.cli.columns import Column, Columns, as_cells, keys
-from precision_operator.cli.connection_options import ask_cluster, count_of
+from precision_operator.cli.connection_options import ask_cluster
+from precision_operator.cli.gathering import facts_of_nodes
 from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.results import of_profile, results
 from precision_operator.cli.terminal import fail, note, say
-from precision_operator.cluster import Cluster, paths
+from precision_operator.cluster import Cluster
 from precision_operator.core.admission.limits import concurrency_limit
 from precision_operator.core.eligibility.checks import matches
 from precision_operator.core.eligibility.proved import changed_subject
-from precision_operator.core.observe.nodes import NodeFacts, node_facts
+from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import ProfileView, ReportView
 
 USUAL_RUN = 600.0  # seconds of one agent, where none has given a result yet
@@ -37,18 +38,19 @@ def acceptance(
             names = ", ".join(it.name for it in asking) or "none has"
             fail(f"--profile: name a profile that has spec.acceptance{there.where}: {names}")
         target, label = chosen[0].spec.target, chosen[0].spec.pool_label
-        facts, _ = await cluster.list_trimmed(paths.NODES, lambda it: node_facts(it, label), progress=count_of("nodes"))
+        notes = list[str]()
+        facts = await facts_of_nodes(cluster, chosen[0].namespace, label, notes)
         within = [it for it in facts if it.evidence and matches(target, it)]
         if outside := sum(it.evidence is not None for it in facts) - len(within):
             note(f"Nodes with GPUs outside the profile's target, which no verdict opens: {outside}.")
-        note(*["The profile is suspended: nothing is measured."] * chosen[0].spec.suspend)
+        note(*notes, *["The profile is suspended: nothing is measured."] * chosen[0].spec.suspend)
         return chosen[0], of_profile(there.reports, chosen[0]), within
 
     owner, reports, nodes = ask_cluster(reach, work)
     rows = _rows(owner, reports, nodes)
     body = [as_cells(COLUMNS, row) for row in rows]
     say(printed(rows, output, lambda wide: as_columns(body), rows, keys(COLUMNS)))
-    if all(row["neverJudged"] == row["nodes"] for row in rows):
+    if rows and all(row["neverJudged"] == row["nodes"] for row in rows):
         note("No Node has the condition: the chart value acceptance.nodeCondition.enabled has it written.")
 
 
