@@ -23,7 +23,7 @@ from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.results.node_condition import Evidence, writes
 from precision_operator.monitoring.health_alerts import HEALTH_ALERTS
 from precision_operator.shell.acting import late_writes
-from precision_operator.shell.acting.node_conditions import OPEN_PROBLEMS
+from precision_operator.shell.acting.node_conditions import OPEN_PROBLEMS, WRITES_AT_ONCE
 from tests.support.operator_in_memory import PROFILES, REPORTS
 
 NODE, RACK = "g0", "topology.kubernetes.io/rack"
@@ -161,26 +161,64 @@ async def test_what_one_node_answers_holds_up_no_other(status: int, message: str
     assert (problem(fleet, "Unguarded"), problem(fleet, "Refused")) == (0, refused)
 
 
-async def test_nodes_that_answer_late_hold_up_no_pass_and_moved_ones_are_written_first(
-    monkeypatch: pytest.MonkeyPatch,
+class Slow:
+    """An API server that answers patches of Nodes, or of some alone, and of reports' annotations once it may."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str = "") -> None:
+        self.answers, self.asked, real = asyncio.Semaphore(0), list[str](), Server.patch
+
+        async def late(server: Server, path: str, body: Any, kind: str = "merge", query: Any = None) -> dict[str, Any]:
+            if (kind == "strategic" and name in path) or ANNOTATION_CLOSED in str(body):
+                self.asked.append(path)
+                await self.answers.acquire()
+            return await real(server, path, body, kind, query)
+
+        monkeypatch.setattr(Server, "patch", late)
+        monkeypatch.setattr(late_writes, "GRACE_SECONDS", 0.1)
+
+    def answer(self, number: int) -> None:
+        for _ in range(number):
+            self.answers.release()
+
+
+@pytest.mark.parametrize("is_under_way", [False, True])
+async def test_slow_writes_hold_up_no_pass_and_moved_nodes_are_written_next(
+    is_under_way: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(late_writes, "GRACE_SECONDS", 0.01)
-    fleet, answer, real = Fleet(size=3), asyncio.Event(), Server.patch
+    fleet = Fleet(size=20)
     await fleet.all_measured()
     fleet.save(None)
-    fleet.boot("g2")
-
-    async def late(self: Server, path: str, body: Any, kind: str = "merge", query: Any = None) -> dict[str, Any]:
-        await (answer.wait() if kind == "strategic" else asyncio.sleep(0))
-        return await real(self, path, body, kind, query)
-
-    monkeypatch.setattr(Server, "patch", late)
-    number = len(fleet.record.written)
+    slow = Slow(monkeypatch)
+    for _ in range(is_under_way):
+        await fleet.once()
+    fleet.boot("g19")
     await fleet.once()
-    assert len(fleet.record.written) == number, "the pass went on"
-    answer.set()
+    asked, begun = [*slow.asked], WRITES_AT_ONCE * is_under_way
+    number = len(fleet.record.written)
+    slow.answer(99)
     await fleet.loop.actor.settled()
-    assert [it.row["reason"] for it in fleet.record.written[number:]] == ["SubjectChanged", *["NotJudgedAgain"] * 2]
+    written = [(it.name, it.row["reason"]) for it in fleet.record.written[number:]]
+    assert (len(asked), len(written), len({*written})) == (WRITES_AT_ONCE, 20, 20)
+    assert ("g19", "SubjectChanged") in written[: begun + 1]
+
+
+async def test_a_closing_counts_while_it_is_written_and_is_kept_beside_the_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet(size=3)
+    await fleet.all_measured()
+    await fails_once(fleet, NODE)
+    slow = Slow(monkeypatch, NODE)
+    await fleet.all_measured()
+    await fails_once(fleet, "g1")
+    await fleet.all_measured()
+    says = {name: row["reason"] for name, row in fleet.conditions().items()}
+    assert says == {NODE: "FailUnconfirmed", "g1": "FailHeld", "g2": "Pass"}
+    slow.answer(2)
+    async with asyncio.timeout(30):
+        while not slow.asked[-1].startswith(REPORTS):
+            await fleet.once()
+    assert fleet.conditions()[NODE]["reason"] == "FailConfirmed"
 
 
 FORGED = "x (node u, boot ", "x; closed 2099-01-01T00:00:00Z (node u, boot b)", "Drifted; failed by ml/other", "R" * 65
@@ -298,14 +336,19 @@ async def test_a_run_that_another_operator_waited_for_is_made_again_by_the_new_o
     assert await one.measure(broken=True) == ("False", "Fail")
 
 
+async def fails_once(of: Fleet, *names: str) -> None:
+    """Nodes in service fail, an hour ago."""
+    of.truths |= dict.fromkeys(names, Truth(gpu_off=-8))
+    of.rerun()
+    await of.all_measured()
+    of.wait(timedelta(minutes=62))
+
+
 async def fails_twice(of: Fleet, *names: str) -> None:
     """Nodes in service fail, and again an hour later."""
-    for name in names:
-        of.truths[name] = Truth(gpu_off=-8)
-    of.rerun()
-    for _ in range(2):
-        await of.all_measured()
-        of.wait(timedelta(minutes=62))
+    await fails_once(of, *names)
+    await of.all_measured()
+    of.wait(timedelta(minutes=62))
     await of.settle()
 
 
@@ -491,6 +534,8 @@ async def test_leaders_that_change_hide_no_stale_true_and_nobody_who_waits() -> 
 CALM: dict[str, tuple[dict[str, str], int]] = {
     "asked for in vain": ({"nvidia.com/mig.config": "all-9g.typo", "nvidia.com/mig.config.state": "failed"}, 8),
     "a driver's package": ({DRIVER_LABEL: f"{DRIVER}-0ubuntu1"}, 8),
+    "a driver without its revision": ({DRIVER_LABEL: "580.95"}, 8),
+    "no driver": ({DRIVER_LABEL: ""}, 8),
     "time slicing": ({"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}, 32),
     "time slicing is begun": ({"nvidia.com/gpu.replicas": "4"}, 8),
 }
@@ -504,7 +549,7 @@ async def test_a_label_alone_takes_no_true_away(what: str) -> None:
     one.server.objects[f"{paths.NODES}/{NODE}"]["metadata"]["labels"] |= labels
     one.offer(gpus, gpus)
     await one.settle()
-    assert one.says == ("True", "Pass")
+    assert (one.says, one.loop.jobs()) == (("True", "Pass"), {})
 
 
 def test_each_problem_has_its_alert() -> None:

@@ -45,6 +45,11 @@ class Write(NamedTuple):
     facts: NodeFacts
     row: Mapping[str, str]
 
+    @property
+    def closes(self) -> bool:
+        """Whether it takes True away for False."""
+        return (self.facts.verdict.status, self.row["status"]) == ("True", "False")
+
 
 Pools = tuple[tuple[str, str], ...]  # that a node is in: a label of Nodes, and the name that it gives
 
@@ -74,8 +79,7 @@ def writes(
             has_room = all(closed[pool] < max(1, int(MOST_CLOSED * sizes[pool])) for pool in pools[facts.uid])
             write = _condition(facts, ours, lapsed.get(facts.uid, ""), has_room, now)
             if write is not None:
-                is_closed = (facts.verdict.status, write.row["status"]) == ("True", "False")
-                closed.update(pools[facts.uid] * (is_closed and facts.uid not in closings))
+                closed.update(pools[facts.uid] * (write.closes and facts.uid not in closings))
                 found.append(write)
     return tuple(sorted(found, key=lambda it: not changed_subject(it.facts)))  # a stale True ends first
 

@@ -4,9 +4,10 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 from precision_api.facts.names import ANNOTATION_CLOSED, DEFAULT_POOL_LABEL, grouped
@@ -55,6 +56,14 @@ class Collected(NamedTuple):
 _NOTHING = Collected("", ReportStatus(), "")
 
 
+class _Due(NamedTuple):
+    """What is to be written to one object."""
+
+    uid: str
+    write: Callable[[], Awaitable[str]]  # gives why it isn't done; empty: it is
+    closes: bool = False  # it takes True away
+
+
 class NodeConditions:
     """The condition of Nodes. What runs said is a memory: a new leader begins with what it collects."""
 
@@ -71,8 +80,12 @@ class NodeConditions:
         self._late = late
         self._collected: dict[_Key, Collected] = {}
         self._judged: Set[str] = frozenset()  # UIDs of the nodes that had a condition when they were last seen
-        self._guard_missing = False  # a forbidden write of this batch was taken: the rest isn't tried
-        self._undone: Counter[str] = Counter()  # of the last batch, by why
+        self._guard_missing = False  # a forbidden write of this pass was taken: the rest isn't tried
+        self._due: Iterator[_Due] = iter(())  # of the last pass
+        self._limit = asyncio.Semaphore(WRITES_AT_ONCE)
+        self._under_way: dict[str, bool] = {}  # by UID: whether it takes True away, which counts before it is done
+        self._passes = 0
+        self._undone: dict[str, str] = {}  # why, by UID of what was tried
         self._pools: Mapping[str, Pools] = {}  # by node UID: by each label that a listed profile names, and by product
         self._closings: dict[str, tuple[datetime, Pools]] = {}  # of a day: a Node that is gone counts as well
         self._stale: dict[str, datetime] = {}  # since when a node, by UID, is True for another subject
@@ -128,20 +141,41 @@ class NodeConditions:
         self._pools = {uid: tuple((label, of[uid].pool) for label, of in by_label.items()) for uid in nodes}
         for uid, facts in nodes.items():
             self._saw_closed(uid, facts.verdict)
-        await self._keep_closings(observed)
+        closings = [*self._keep_closings(observed)]
         self._closings = {uid: it for uid, it in self._closings.items() if timedelta() <= observed.now - it[0] < DAY}
         self._forget(observed, nodes)
         evidence = grouped(self._evidence(observed, nodes))
         lapsed = dict(self._lapsed(observed, nodes))
-        due = writes(nodes, self._pools, evidence, lapsed, self._closings, observed.now)
-        return not await self._late.run("Nodes", "", "conditions of Nodes", lambda: self._batch(due, observed.nodes))
-
-    async def _batch(self, due: Iterable[Write], seen: Mapping[str, Raw]) -> bool:
-        limit, self._guard_missing = asyncio.Semaphore(WRITES_AT_ONCE), False
-        self._undone = Counter(await asyncio.gather(*(self._write(it, seen, limit) for it in due)))
+        ending = (uid for uid, is_closing in self._under_way.items() if is_closing and uid in nodes)
+        closed = self._closings | {uid: (observed.now, self._pools[uid]) for uid in ending}
+        conditions = {it.facts.uid: it for it in writes(nodes, self._pools, evidence, lapsed, closed, observed.now)}
+        due = [_Due(uid, partial(self._write, it, observed.nodes[uid]), it.closes) for uid, it in conditions.items()]
+        due = sorted([*due, *closings], key=lambda it: self._undone.get(it.uid) == "Refused")  # it holds up no other
+        self._undone = {it.uid: why for it in due if (why := self._undone.get(it.uid))}
+        self._due, self._guard_missing, self._passes = iter(due), False, self._passes + 1
+        await self._late.run(f"{self._passes}", "Nodes", "conditions of Nodes", self._batch)
         if self._guard_missing:
             _log.error("Unguarded: no ValidatingAdmissionPolicy %s: no Node is written", self._gate.policy)
-        return self._undone.keys() <= {""}
+        return bool(self._undone or self._under_way)
+
+    async def _batch(self) -> None:
+        """Write what is due, some at once. Passes go on meanwhile, and what the last one decided is written next."""
+        await asyncio.gather(*(self._write_due() for _ in range(WRITES_AT_ONCE)))
+
+    async def _write_due(self) -> None:
+        while True:
+            async with self._limit:
+                if (due := next(self._due, None)) is None:
+                    return
+                if due.uid in self._under_way:
+                    continue
+                self._under_way[due.uid] = due.closes
+                try:
+                    self._undone[due.uid] = await due.write()
+                finally:
+                    del self._under_way[due.uid]
+                if not self._undone[due.uid]:
+                    del self._undone[due.uid]
 
     def figures(self, observed: Observed, plans: Iterable[ProfilePlan]) -> tuple[Counter[Says], Mapping[str, float]]:
         """Nodes by status and reason of their condition, and how much there is of each problem now."""
@@ -163,7 +197,7 @@ class NodeConditions:
         opened = self._opened or max((at for it in judged if (at := it.verdict.since)), default=now)
         self._opened = opened if waiting else now
         return tally, {
-            **{why: self._undone[why] for why in ("Unguarded", "Refused")},
+            **{why: [*self._undone.values()].count(why) for why in ("Unguarded", "Refused")},
             "StaleSeconds": max(((now - since).total_seconds() for since in self._stale.values()), default=0),
             "Starved": waiting if now - self._opened > STARVED_AFTER else 0,
             **{reason: tally["True", reason] for reason in OPEN_PROBLEMS},
@@ -176,8 +210,9 @@ class NodeConditions:
     def _saw_closed(self, uid: str, verdict: NodeVerdict) -> None:
         self._closings |= {uid: (at, self._pools[uid])} if (at := verdict.closed) else {}
 
-    async def _keep_closings(self, observed: Observed) -> None:
-        """Keeps the time and the pools of a closing in the node's reports: they outlive the Node and this process."""
+    def _keep_closings(self, observed: Observed) -> Iterator[_Due]:
+        """What keeps the time and the pools of a closing in the node's reports, and takes them from there: they outlive
+        the Node and this process."""
         for report in (it for of in self._listed(observed) for it in observed.reports_of[of.uid].values()):
             at, *pools = report.closed.split("; ")
             if (time := time_or_none(at)) is not None:
@@ -185,11 +220,15 @@ class NodeConditions:
                 self._closings.setdefault(report.node_uid, (time, where))
             if (closing := self._closings.get(report.node_uid)) is not None:
                 text = "; ".join([format_time(closing[0]), *map("=".join, closing[1])])
-                body = {"metadata": {"uid": report.uid, "annotations": {ANNOTATION_CLOSED: text}}}
-                with suppress(ApiError):  # the next pass tries again
-                    if text != report.closed:
-                        path = paths.item(paths.reports(report.namespace), report.name)
-                        self._cache.put("reports", await self._cluster.patch(path, body))
+                if text != report.closed:
+                    yield _Due(report.uid, partial(self._keep_closing, report, text))
+
+    async def _keep_closing(self, report: ReportView, text: str) -> str:
+        body = {"metadata": {"uid": report.uid, "annotations": {ANNOTATION_CLOSED: text}}}
+        with suppress(ApiError):  # the next pass tries again
+            path = paths.item(paths.reports(report.namespace), report.name)
+            self._cache.put("reports", await self._cluster.patch(path, body))
+        return ""
 
     def _forget(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> None:
         """Drop what was collected where its node, report or profile is gone, or the condition was removed by hand."""
@@ -246,20 +285,19 @@ class NodeConditions:
             raise
         return False
 
-    async def _write(self, write: Write, seen: Mapping[str, Raw], limit: asyncio.Semaphore) -> str:
-        """Write one, if the Node is the one of which this was decided, unchanged. Returns why not; empty: done."""
+    async def _write(self, write: Write, seen: Raw) -> str:
+        """Write one, if the Node is as it was `seen` when this was decided. Returns why not; empty: done."""
         uid = write.facts.uid
         try:
-            async with limit:
-                if not self._guard_missing and not await self._is_guarded(write):
-                    self._guard_missing = True
-                if self._guard_missing:
-                    return "Unguarded"
-                if self._cache.all("nodes").get(uid) != seen[uid]:
-                    return "Changed"
-                meta = {"uid": uid, "resourceVersion": self._cache.version("nodes", uid)}
-                body = {"metadata": meta, "status": {"conditions": [write.row]}}
-                raw = await self._cluster.patch(_path(write), body, "strategic")
+            if not self._guard_missing and not await self._is_guarded(write):
+                self._guard_missing = True
+            if self._guard_missing:
+                return "Unguarded"
+            if self._cache.all("nodes").get(uid) != seen:
+                return "Changed"
+            meta = {"uid": uid, "resourceVersion": self._cache.version("nodes", uid)}
+            body = {"metadata": meta, "status": {"conditions": [write.row]}}
+            raw = await self._cluster.patch(_path(write), body, "strategic")
         except ApiError as error:
             _log.warning("condition of node %s: %s", write.facts.name, error)
             return "Refused" if error.status not in (404, 409) else "Changed"
