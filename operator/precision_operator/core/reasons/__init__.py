@@ -2,10 +2,11 @@
 
 from precision_operator.core.reasons.row import Kind, Reason, Rule
 from precision_operator.core.reasons.saying import Facts, Reasoned, Said, said
-from precision_operator.core.reasons.table import REASONS, begun, clause, reason_of, sentence
+from precision_operator.core.reasons.table import REASONS, VERDICTS, begun, clause, reason_of, sentence
 
 __all__ = [
     "REASONS",
+    "VERDICTS",
     "Facts",
     "Kind",
     "Reason",

@@ -38,7 +38,9 @@ def read(text: str) -> Mapping[str, Reason]:
     return TypeAdapter(dict[str, Reason]).validate_python(rows)
 
 
-REASONS = read(files(__package__).joinpath("reasons.json").read_text(encoding="utf-8"))
+_TABLE = files(__package__).joinpath("reasons.json").read_text(encoding="utf-8")
+REASONS = read(_TABLE)
+VERDICTS: Mapping[str, str] = json.loads(_TABLE)["verdicts"]
 _UNKNOWN = Reason("", "failed", "", "")
 
 

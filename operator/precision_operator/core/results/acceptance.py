@@ -26,14 +26,13 @@ from precision_operator.core.attempts import verdicts
 from precision_operator.core.attempts.verdicts import Terms, basis_of, change, expired, ill, noted, run_of, unhealthy
 from precision_operator.core.observe.clock import duration, format_time, parse_time
 from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.reasons import VERDICTS
 from precision_operator.core.results.reading import provenance_of, read
 
-SERIES_MINUTES = 24 * 60
-"""Runs that lie further apart are not averaged."""
+SERIES_MINUTES = 24 * 60  # runs that lie further apart are not averaged
 MOST_LINES, MOST_KEYS, MOST_BYTES, ALIKE, DIGITS, LOST = 29, 3, 435, 1.0, 6, "RunsLost@"
 """Keys kept; bytes of 4 recipes and 8 GPUs; a small step, %; digits of a GPU; what bars a Pass: a run had no room."""
-MOST_MOVED = 0.2
-"""By which a mean of runs may move a GPU from the median, %."""
+MOST_MOVED = 0.2  # by which a mean of runs may move a GPU from the median, %
 _64 = string.digits + string.ascii_letters + "*_"
 PLAIN = "verified/None"
 JUDGED = PROVED | {"assumed"}
@@ -48,31 +47,6 @@ class Kept(NamedTuple):
     at: int
     heat: int
     rates: tuple[float, ...]
-
-
-_WORDS = {
-    "NoReference": "there is no reference {name} with all recipes that must pass: see kubectl precision reference list",
-    "ReferenceReplaced": "reference {name} has another SHA-256 than spec.acceptance.reference says",
-    "ReferenceTooOld": "what is in reference {name} was measured more than 90 days ago: make a new one",
-    "ReferenceDrifted": "the last nodes lie {shift:+.1f} % from reference {name}: they are slow, or make a new one",
-    "NotMeasured": "it has no figure of each GPU",
-    "Fallback": "its kernels fell back to another precision",
-    "Unverified": "nothing proves that its kernels computed in the precision",
-    "OtherKey": "its labels, or its GPUs' power limits, are not those of reference {name}",
-    "OtherLayers": "it kept other last layers in BF16 than reference {name}",
-    "OtherDepth": "another number of layers ran, or a second depth contradicts the figure",
-    "HostBound": "its host, not its GPUs, was slow: give the agent more CPU, or look what else runs there",
-    "NumericalError": "its results were wrong",
-    "Crashed": "a CUDA error or a hang ended part of its run: look for Xid errors in the node's kernel log",
-    "Partial": "its run ended early",
-    "Simulated": "its figures were not measured, or those of reference {name} were not",
-    "NotYet": "another run is due",
-    "BetweenLimits": "its runs lie between Pass and Fail: measure it again tomorrow",
-    "NotDetectable": "reference {name} can't promise to find that much: name more nodes or ask for less",
-    "Throttled": "heat or the power brake held it back",
-    "RunsLost": "some of its runs can't be read, or had no room: measure it again, at the latest in a day",
-    "Expired": "its last run lies further back than spec.acceptance.validFor: measure it again",
-}
 
 
 def with_result(status: ReportStatus, result: MeasurementResult | None, terms: Terms) -> ReportAcceptance:
@@ -354,13 +328,10 @@ def _line(row: Row, gpus: list[str]) -> str:
 def _words(terms: Terms, status: ReportStatus, verdict: Verdict, which: str, gpus: list[str], changed: str) -> str:
     """What failed, by how much, against what; or which recipes can't be judged, and why."""
     name, row = terms.asked.reference.name, verdict.rows[0] if verdict.rows else None
-    said = _WORDS.get(verdict.reason, "").format(name=name, shift=terms.shift) + which
-    if verdict.reason == "ReferenceDrifted" and not terms.shift:
-        said = "most of the last nodes are as far off: the season or their design, no fault of one GPU"
-    if verdict.reason == "BetweenLimits" and row and row.outcome == "Fail":
-        said = "no second run within 24 hours says so: measure it again"
-    if verdict.reason == "SubjectChanged":
-        said = f"since it was measured {changed}: kubectl precision rerun NODE"
+    by_design, fails_once = not terms.shift, row is not None and row.outcome == "Fail"
+    special = {"ReferenceDrifted": " by design" * by_design, "BetweenLimits": " by one run" * fails_once}
+    words = VERDICTS.get(verdict.reason + special.get(verdict.reason, ""), "")
+    said = words.format(name=name, shift=terms.shift, changed=changed) + which
     if verdict.reason == "OtherKey" and terms.reference is not None:
         said = _differs(status, terms.reference) or said
     if verdict.reason in {*UNHEALTHY.values(), "GPUUnhealthy"}:
