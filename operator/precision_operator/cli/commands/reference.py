@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from getpass import getuser
+from importlib.resources import files
 from statistics import fmean, median
+from string import Template
 from typing import Annotated, Any
 
 import typer
@@ -41,6 +43,7 @@ from precision_operator.core.reasons import Said
 from precision_operator.planner.rates.published import described, published_rows
 from precision_operator.report.detail import of_config_map
 
+_JOB = files(__package__).joinpath("check_job.yaml").read_text(encoding="utf-8").rstrip()
 LOW_LEVEL = 0.9
 """Of the published rate, below which a level must be accepted by hand: a slow rack passes its own comparison."""
 ONE_RACK = "where racks differ by 0.5 or 0.7 %, up to 1 or 7 % of sound nodes of others fail: take several"
@@ -48,8 +51,7 @@ CHECKS: Mapping[Check, str] = {
     "reference": "nodes differ by", "node": "GPUs of a node differ by", "change": "a GPU changes from day to day by",
 }  # fmt: skip
 _Drafted = tuple[tuple[Reference, Mapping[str, GoldenNode]], ProfileView, Sequence[ReportView]]
-Saved = Mapping[str, tuple[str, Reference]]
-"""Text and reference, by the ConfigMap's name."""
+Saved = Mapping[str, tuple[str, Reference]]  # text and reference, by the ConfigMap's name
 
 
 @asks_cluster
@@ -329,30 +331,6 @@ def to_paste(name: str, text: str, made: Reference) -> str:
     """A Job that checks one node (a kubelet refuses it without the reference's label), and what a profile needs."""
     selector = "".join(f'\n      nodeSelector: {{{label}: "{value}"}}' for label, value in made.split.items())
     split = "".join(f', --split, "{label}={value}"' for label, value in made.split.items())
-    return f"""# Checks one node: exit code 0 is Pass, 30 Fail, 31 Inconclusive, every other one no verdict.
-apiVersion: batch/v1
-kind: Job
-metadata: {{name: check-NODE}}
-spec:
-  backoffLimit: 0
-  template:
-    spec:
-      restartPolicy: Never
-      nodeName: NODE{selector}
-      securityContext: {{runAsNonRoot: true, seccompProfile: {{type: RuntimeDefault}}}}
-      containers:
-      - name: check
-        image: AGENT-IMAGE  # that of the reference's runs, by digest
-        securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
-        # A retry without --state DIR starts over: mount a folder of the node that user 65532 may write to.
-        args: [check, --reference, /reference/{KEY}, --reference-sha256, {sha256_of(text)}{split}]
-        resources: {json.dumps(claimed(Resources(**made.resources), int(made.key["gpus"])))}
-        volumeMounts: [{{name: reference, mountPath: /reference, readOnly: true}}, {{name: shm, mountPath: /dev/shm}}]
-      volumes:
-      - {{name: reference, configMap: {{name: {name}}}}}
-      - {{name: shm, emptyDir: {{medium: Memory, sizeLimit: {SHARED_MEMORY}}}}}
----
-# For a profile (kubectl edit pp NAME): the operator judges each node. Then: kubectl precision why NODE
-spec:
-  acceptance:
-    reference: {{name: {name}, sha256: {sha256_of(text)}}}"""
+    resources = json.dumps(claimed(Resources(**made.resources), int(made.key["gpus"])))
+    here = {"selector": selector, "split": split, "key": KEY, "sha256": sha256_of(text), "name": name}
+    return Template(_JOB).substitute(here, resources=resources, memory=SHARED_MEMORY)
