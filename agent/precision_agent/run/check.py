@@ -50,8 +50,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 DEVICES, GIVEN, OF_NODE = Path("/dev"), "NVIDIA_VISIBLE_DEVICES", Path("/sys/bus/pci/drivers/nvidia")
 """The last has a link for each GPU of the node, in containers too; /proc/driver/nvidia may be cut to those given."""
 MEMORY_SECONDS, MOST_ASIDE = 24 * 3600, 64
-MOST_BYTES = 2048
-"""Of the last line: what a kubelet keeps of a log where there is no termination message."""
+MOST_BYTES = 2048  # of the last line: what a kubelet keeps of a log where there is no termination message
 MOST_FAILING = 8
 MOST_RATES_IN_ENVIRONMENT = 512
 PRCTL, PR_SET_PDEATHSIG = getattr(ctypes.CDLL(None), "prctl", None), 1
@@ -160,13 +159,11 @@ def _read(source: str) -> tuple[Reference, str]:
 class Kept:
     """A run that counts."""
 
-    at: FiniteFloat
-    """When it ended, seconds since 1970."""
+    at: FiniteFloat  # when it ended, seconds since 1970
     speeds: dict[str, Annotated[dict[str, Finite], Field(min_length=1)]]
     """By recipe and how it ran, then by GPU: 100 ln(tokens/s)."""
     boot: str = ""
-    up: FiniteFloat = 0.0
-    """Seconds from that boot to `at`: nobody sets this clock."""
+    up: FiniteFloat = 0.0  # seconds from that boot to `at`: nobody sets this clock
 
 
 @dataclass
@@ -180,15 +177,12 @@ class Call:
     simulated: bool
     options: Sequence[str]
     memory: Path | None
-    uuids: Sequence[str] | None = None
-    """The GPUs to measure; None where NVML shows none."""
+    uuids: Sequence[str] | None = None  # the GPUs to measure; None where NVML shows none
     shown: dict[str, Any] = field(default_factory=dict)
     """Of GPUs under the reference's key: what a verdict is repeated with."""
-    subject: dict[str, Any] = field(default_factory=dict)
-    """Of the last line: what it is about."""
+    subject: dict[str, Any] = field(default_factory=dict)  # of the last line: what it is about
     memoryless: bool = False
-    aside: list[Kept] = field(default_factory=list)
-    """Runs that count by another clock alone: this one may be wrong."""
+    aside: list[Kept] = field(default_factory=list)  # runs that count by another clock alone: this one may be wrong
     results: list[MeasurementResult] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
     terminated: bool = False

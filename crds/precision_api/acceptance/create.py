@@ -15,8 +15,7 @@ from precision_api.exchange.stats import behind, biweight
 from precision_api.facts.plain_text import shortened
 from precision_api.facts.recipes import Recipe
 
-FAR_SCALES = 5
-"""Biweight scales from the median beyond which a node's median is left out."""
+FAR_SCALES = 5  # biweight scales from the median beyond which a node's median is left out
 DAYS_APART, CLOCKS_APART = timedelta(hours=20), timedelta(minutes=5)
 """Between two runs of two days, at least; between an agent's clock and that of who makes a reference, at most."""
 MOST_NODES, MOST_LEFT_OUT = 400, 200

@@ -11,8 +11,7 @@ from precision_api.facts.recipes import Recipe
 
 Part = tuple[float, float, bool]
 """What a run says of a GPU: its node's median, how far off that it lies, whether heat explains it."""
-Windows = Mapping[tuple[Recipe, str], Sequence[Part]]
-"""By recipe and GPU the runs that count."""
+Windows = Mapping[tuple[Recipe, str], Sequence[Part]]  # by recipe and GPU the runs that count
 Decide = Callable[[Sequence[Look]], Verdict]
 
 

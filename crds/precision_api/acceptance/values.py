@@ -41,20 +41,14 @@ def logs(per_cent: float) -> float:
 class Golden:
     """What a reference knows of one recipe; scales in per cent, None where too few ran."""
 
-    level: Finite
-    """100 ln(tokens/s) of one GPU."""
-    between: Scale | None
-    """Standard deviation of node medians."""
-    within: Scale | None
-    """Scale of how far a GPU lies from its node's others."""
-    change: Scale | None
-    """Scale of how far that moves between two days."""
+    level: Finite  # 100 ln(tokens/s) of one GPU
+    between: Scale | None  # standard deviation of node medians
+    within: Scale | None  # scale of how far a GPU lies from its node's others
+    change: Scale | None  # scale of how far that moves between two days
     nodes: PositiveInt
-    again: NonNegativeInt
-    """Nodes that ran on two days."""
+    again: NonNegativeInt  # nodes that ran on two days
     gpus: PositiveInt
-    kernels: Kernels = "verified"
-    """What they proved."""
+    kernels: Kernels = "verified"  # what they proved
     last_layers_bf16: int | None = None
     layers_measured: int | None = None
 
@@ -70,8 +64,7 @@ class GoldenNode:
     gpus: tuple[str, ...]
     speeds: Mapping[Recipe, tuple[float, ...]]
     before: Mapping[Recipe, tuple[float, ...]] = field(default_factory=dict)
-    ended: str = ""
-    """When the newest did."""
+    ended: str = ""  # when the newest did
 
     def by_gpu(self, speeds: tuple[float, ...]) -> Speeds:
         """Its speeds with their GPUs."""
@@ -99,12 +92,9 @@ class Limits:
 
     fail: float
     passes: float
-    detect: float
-    """The deficit that passes in one of 200 looks at most."""
-    least: float
-    """The smallest that the reference can promise to find."""
-    clear: float
-    """The smallest at which no healthy node is left undecided."""
+    detect: float  # the deficit that passes in one of 200 looks at most
+    least: float  # the smallest that the reference can promise to find
+    clear: float  # the smallest at which no healthy node is left undecided
 
 
 NO_LIMITS = Limits(math.inf, -math.inf, math.inf, math.inf, math.inf)

@@ -52,40 +52,31 @@ class NodeFacts:
     """All that is decided from about one node. Texts that tell why (`mig`, `sharing`) are None where it isn't so."""
 
     name: str
-    uid: str
-    """metadata.uid; the name where a saved node has none, so that two such nodes are never taken for one."""
+    uid: str  # metadata.uid; the name where a saved node has none, so that two such nodes are never taken for one
     product: ProductClass | None = None
     product_name: str | None = None  # the GPU's name as labelled; None where no label names it
     gpus: int = 0
     """GPUs that an agent can ask for: allocatable nvidia.com/gpu, else those that a resource claim can get."""
-    way: Way = "plugin"
-    """How they are asked for: as the device plugin's resource, or by resource claim (DRA)."""
+    way: Way = "plugin"  # how they are asked for: as the device plugin's resource, or by resource claim (DRA)
     allocatable_gpus: int = 0  # allocatable nvidia.com/gpu
     capacity_gpus: int = 0
-    cpu_millis: int | None = None
-    """Allocatable CPU, in thousandths of a CPU; None where the node does not say."""
-    memory_bytes: int | None = None
-    """Allocatable memory of the host; None where the node does not say."""
+    cpu_millis: int | None = None  # allocatable CPU, in thousandths of a CPU; None where the node does not say
+    memory_bytes: int | None = None  # allocatable memory of the host; None where the node does not say
     arch: str | None = None
     compute: Compute | None = None
     driver: str | None = None
-    clique: str | None = None
-    """NVLink domain and clique; None on nodes that are in none."""
+    clique: str | None = None  # NVLink domain and clique; None on nodes that are in none
     memory_mib: int | None = None  # memory of one GPU, in MiB
-    pool: str = ""
-    """Value of the profile's pool label, else the GPU's name, else `unlabelled`."""
+    pool: str = ""  # value of the profile's pool label, else the GPU's name, else `unlabelled`
     unschedulable: bool = False
     ready: bool = True
     not_ready: str | None = None
     out_of_service: str | None = None
     """What says that somebody repairs or upgrades it, which no toleration may pass over."""
     deleting: bool = False
-    mig: str | None = None
-    """Why the GPUs are, or will be, MIG slices."""
-    mig_changing: str | None = None
-    """Why MIG is being switched off at this moment: `mig` may still hold for a while."""
-    sharing: str | None = None
-    """Why one allocatable GPU is not one whole GPU."""
+    mig: str | None = None  # why the GPUs are, or will be, MIG slices
+    mig_changing: str | None = None  # why MIG is being switched off at this moment: `mig` may still hold for a while
+    sharing: str | None = None  # why one allocatable GPU is not one whole GPU
     renamed: str | None = None
     """The resource under which shared GPUs are handed out instead of nvidia.com/gpu, with its number."""
     evidence: str | None = None
@@ -95,12 +86,9 @@ class NodeFacts:
     slices_read: bool = False
     """Whether the cluster's ResourceSlices are known: else GPUs that are handed out by claims can't be told."""
     taints: tuple[Taint, ...] = ()
-    boot: str = ""
-    """Its present boot; empty where it does not tell."""
-    played: bool = False
-    """Whether kwok plays its kubelet, so that nothing real is behind its driver's label."""
-    verdict: NodeVerdict = UNJUDGED
-    """Its condition of ours."""
+    boot: str = ""  # its present boot; empty where it does not tell
+    played: bool = False  # whether kwok plays its kubelet, so that nothing real is behind its driver's label
+    verdict: NodeVerdict = UNJUDGED  # its condition of ours
     images: tuple[str, ...] = ()
     """Names of container images that the node lists, of those that agents may have; a kubelet lists 50 at most."""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)

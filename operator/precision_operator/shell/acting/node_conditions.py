@@ -38,6 +38,7 @@ OPEN_PROBLEMS = *OPEN_FAILS, "NotJudgedAgain"
 ZONES = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region"}  # too large for one cause
 Says = tuple[str, str]
 _Key = tuple[str, str, str]  # namespace and name of a profile, UID of a node
+_Due = tuple[str, bool, Callable[[], Awaitable[str]]]  # UID, whether it takes True away, the write: why it isn't done
 
 ASKS_FOR_MORE = "the chart's acceptance.nodeCondition.profiles asks for more"
 NOT_LISTED = {"verdict": "Inconclusive", "reason": "NotListed", "message": ASKS_FOR_MORE, "again": False}
@@ -56,26 +57,13 @@ class Collected(NamedTuple):
 _NOTHING = Collected("", ReportStatus(), "")
 
 
-class _Due(NamedTuple):
-    """What is to be written to one object."""
-
-    uid: str
-    write: Callable[[], Awaitable[str]]  # gives why it isn't done; empty: it is
-    closes: bool = False  # it takes True away
-
-
 class NodeConditions:
     """The condition of Nodes. What runs said is a memory: a new leader begins with what it collects."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        cache: Cache,
-        reports: Reports,
-        gate: NodeGate,
-        clock: Callable[[], datetime],
+        self, cluster: Cluster, cache: Cache, reports: Reports, gate: NodeGate, clock: Callable[[], datetime],
         late: LateWrites,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._cluster, self._cache, self._reports, self._gate, self._now = cluster, cache, reports, gate, clock
         self._late = late
         self._collected: dict[_Key, Collected] = {}
@@ -84,8 +72,7 @@ class NodeConditions:
         self._due: Iterator[_Due] = iter(())  # of the last pass
         self._limit = asyncio.Semaphore(WRITES_AT_ONCE)
         self._under_way: dict[str, bool] = {}  # by UID: whether it takes True away, which counts before it is done
-        self._passes = 0
-        self._undone: dict[str, str] = {}  # why, by UID of what was tried
+        self._undone: dict[str, str] = {}  # why, by UID of what was tried; empty: it is done
         self._pools: Mapping[str, Pools] = {}  # by node UID: by each label that a listed profile names, and by product
         self._closings: dict[str, tuple[datetime, Pools]] = {}  # of a day: a Node that is gone counts as well
         self._stale: dict[str, datetime] = {}  # since when a node, by UID, is True for another subject
@@ -108,27 +95,25 @@ class NodeConditions:
         """
         key = report.namespace, report.profile, report.node_uid
         rows, before = self._gate.of(*key[:2]), self._collected.get(key, _NOTHING)
-        if not rows or before.report != report.uid or before.status.attempt is None:
+        attempt = before.status.attempt
+        if not rows or before.report != report.uid or attempt is None:
             return
         if terms is None:
             self._collected[key] = before._replace(evidence=None)
             return
         status, verdict = whole(before.status), before.verdict
-        run, attempt = status.run, status.attempt
-        newest = verdict.runs.run if verdict is not None and verdict.runs is not None else ""
-        if run is not None and attempt is not None and attempt.run == run.run and newest != run_of(run):
+        run, runs = status.run, verdict.runs if verdict is not None else None
+        if run is not None and attempt.run == run.run and (runs is None or runs.run != run_of(run)):
             result = await self._reports.result(report, run)
             verdict = with_result(status.model_copy(update={"acceptance": verdict}), result, terms)
         verdict = decided(terms, status.model_copy(update={"acceptance": verdict}), facts, self._now())
         is_listed = any(row.admits(terms.asked, terms.recipes, before.image) for row in rows)
-        is_listed = is_listed or verdict.verdict == "Inconclusive"
-        said = verdict.model_copy(update={"subject": _subject(verdict)} | ({} if is_listed else NOT_LISTED))
-        was = before.evidence
+        changes = {} if is_listed or verdict.verdict == "Inconclusive" else NOT_LISTED
+        said, was = verdict.model_copy(update={"subject": _subject(verdict)} | changes), before.evidence
         has_failed = was is not None and was.failed and not change(was.verdict.subject, facts)
         failed = said.verdict == "Fail" or (has_failed and said.verdict != "Pass")
-        ended = attempt.finished_at if attempt is not None and refused(attempt) else ""
-        ended = ended or (verdict.runs.ended if verdict.runs is not None else "") or format_time(self._now())
-        evidence = Evidence("/".join(key[:2]), said, parse_time(ended), failed)
+        ended = (attempt.finished_at if refused(attempt) else "") or (verdict.runs.ended if verdict.runs else "")
+        evidence = Evidence("/".join(key[:2]), said, parse_time(ended or format_time(self._now())), failed)
         self._collected[key] = before._replace(status=kept_report(status), verdict=verdict, evidence=evidence)
 
     async def write(self, observed: Observed) -> bool:
@@ -146,17 +131,17 @@ class NodeConditions:
         self._forget(observed, nodes)
         evidence = grouped(self._evidence(observed, nodes))
         lapsed = dict(self._lapsed(observed, nodes))
-        ending = (uid for uid, is_closing in self._under_way.items() if is_closing and uid in nodes)
-        closed = self._closings | {uid: (observed.now, self._pools[uid]) for uid in ending}
-        conditions = {it.facts.uid: it for it in writes(nodes, self._pools, evidence, lapsed, closed, observed.now)}
-        due = [_Due(uid, partial(self._write, it, observed.nodes[uid]), it.closes) for uid, it in conditions.items()]
-        due = sorted([*due, *closings], key=lambda it: self._undone.get(it.uid) == "Refused")  # it holds up no other
-        self._undone = {it.uid: why for it in due if (why := self._undone.get(it.uid))}
-        self._due, self._guard_missing, self._passes = iter(due), False, self._passes + 1
-        await self._late.run(f"{self._passes}", "Nodes", "conditions of Nodes", self._batch)
+        closing = {uid for uid, closes in self._under_way.items() if closes} & nodes.keys()
+        closed = self._closings | {uid: (observed.now, self._pools[uid]) for uid in closing}
+        due = writes(nodes, self._pools, evidence, lapsed, closed, observed.now)
+        rows: list[_Due] = [(it.facts.uid, it.closes, partial(self._write, it, observed.nodes)) for it in due]
+        rows = sorted([*rows, *closings], key=lambda it: self._undone.get(it[0]) == "Refused")  # it holds up no other
+        self._undone = {uid: self._undone[uid] for uid, *_ in rows if uid in self._undone}
+        self._due, self._guard_missing = iter(rows), False
+        await self._late.run(f"{observed.now}", "Nodes", "conditions of Nodes", self._batch)
         if self._guard_missing:
             _log.error("Unguarded: no ValidatingAdmissionPolicy %s: no Node is written", self._gate.policy)
-        return bool(self._undone or self._under_way)
+        return any(self._undone.values()) or bool(self._under_way)
 
     async def _batch(self) -> None:
         """Write what is due, some at once. Passes go on meanwhile, and what the last one decided is written next."""
@@ -167,15 +152,13 @@ class NodeConditions:
             async with self._limit:
                 if (due := next(self._due, None)) is None:
                     return
-                if due.uid in self._under_way:
-                    continue
-                self._under_way[due.uid] = due.closes
-                try:
-                    self._undone[due.uid] = await due.write()
-                finally:
-                    del self._under_way[due.uid]
-                if not self._undone[due.uid]:
-                    del self._undone[due.uid]
+                uid, closes, write = due
+                if uid not in self._under_way:
+                    self._under_way[uid] = closes
+                    try:
+                        self._undone[uid] = await write()
+                    finally:
+                        del self._under_way[uid]
 
     def figures(self, observed: Observed, plans: Iterable[ProfilePlan]) -> tuple[Counter[Says], Mapping[str, float]]:
         """Nodes by status and reason of their condition, and how much there is of each problem now."""
@@ -208,7 +191,7 @@ class NodeConditions:
         return [it for it in observed.profiles if self._gate.of(it.namespace, it.name)]
 
     def _saw_closed(self, uid: str, verdict: NodeVerdict) -> None:
-        self._closings |= {uid: (at, self._pools[uid])} if (at := verdict.closed) else {}
+        self._closings |= {uid: (at, self._pools.get(uid, ()))} if (at := verdict.closed) else {}
 
     def _keep_closings(self, observed: Observed) -> Iterator[_Due]:
         """What keeps the time and the pools of a closing in the node's reports, and takes them from there: they outlive
@@ -221,7 +204,7 @@ class NodeConditions:
             if (closing := self._closings.get(report.node_uid)) is not None:
                 text = "; ".join([format_time(closing[0]), *map("=".join, closing[1])])
                 if text != report.closed:
-                    yield _Due(report.uid, partial(self._keep_closing, report, text))
+                    yield report.uid, False, partial(self._keep_closing, report, text)
 
     async def _keep_closing(self, report: ReportView, text: str) -> str:
         body = {"metadata": {"uid": report.uid, "annotations": {ANNOTATION_CLOSED: text}}}
@@ -285,15 +268,15 @@ class NodeConditions:
             raise
         return False
 
-    async def _write(self, write: Write, seen: Raw) -> str:
-        """Write one, if the Node is as it was `seen` when this was decided. Returns why not; empty: done."""
+    async def _write(self, write: Write, seen: Mapping[str, Raw]) -> str:
+        """Write one, if the Node is as it was `seen` when this was decided. Returns why not."""
         uid = write.facts.uid
         try:
             if not self._guard_missing and not await self._is_guarded(write):
                 self._guard_missing = True
             if self._guard_missing:
                 return "Unguarded"
-            if self._cache.all("nodes").get(uid) != seen:
+            if self._cache.all("nodes").get(uid) != seen[uid]:
                 return "Changed"
             meta = {"uid": uid, "resourceVersion": self._cache.version("nodes", uid)}
             body = {"metadata": meta, "status": {"conditions": [write.row]}}
