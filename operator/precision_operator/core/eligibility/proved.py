@@ -7,7 +7,7 @@ from precision_operator.core.observe.nodes import NodeFacts, same_driver
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, ReportView
 
 CONFIRM_AFTER = timedelta(hours=1)
-NAMESAKE, OTHER_GPUS = "it is another Node object", "its GPUs changed"
+REPLACED = NAMESAKE, OTHER_GPUS = "it is another Node object", "its GPUs changed"
 MOST_DOUBLED = 8  # how often the time until the next run is
 NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -31,10 +31,7 @@ def waits_for_verdict(facts: NodeFacts) -> bool:
 
 
 def run_to_prove(profile: AcceptedProfile, facts: NodeFacts, report: ReportView | None, observed: Observed) -> str:
-    """Which run of the profile is to prove the node as it is, or to confirm a Fail of an open one; empty: none.
-
-    One that says nothing is made again, after 1, 2, 4, 8... hours.
-    """
+    """Which run is to prove the node as it is, or to confirm a Fail of an open one, again after 1, 2, 4... hours."""
     settings = observed.settings
     if not (facts.boot and profile.spec.acceptance and settings.node_gate.of(profile.namespace, profile.name)):
         return ""

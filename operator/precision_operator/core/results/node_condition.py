@@ -12,13 +12,7 @@ from typing import NamedTuple
 from precision_api.kinds.report import ReportAcceptance
 from precision_operator.core.attempts.node_state import NodeState
 from precision_operator.core.attempts.verdicts import change
-from precision_operator.core.eligibility.proved import (
-    CONFIRM_AFTER,
-    NAMESAKE,
-    OTHER_GPUS,
-    changed_subject,
-    waits_for_verdict,
-)
+from precision_operator.core.eligibility.proved import CONFIRM_AFTER, REPLACED, changed_subject, waits_for_verdict
 from precision_operator.core.observe.clock import format_time, time_or_none
 from precision_operator.core.observe.gpu_slices import set_of
 from precision_operator.core.observe.node_gate import CONDITION
@@ -55,13 +49,9 @@ Pools = tuple[tuple[str, str], ...]  # that a node is in: a label of Nodes, and 
 
 
 def writes(
-    nodes: Mapping[str, NodeFacts],
-    pools: Mapping[str, Pools],
-    evidence: Mapping[str, Collection[Evidence]],
-    lapsed: Mapping[str, str],
-    closings: Mapping[str, tuple[datetime, Pools]],
-    now: datetime,
-) -> tuple[Write, ...]:
+    nodes: Mapping[str, NodeFacts], pools: Mapping[str, Pools], evidence: Mapping[str, Collection[Evidence]],
+    lapsed: Mapping[str, str], closings: Mapping[str, tuple[datetime, Pools]], now: datetime,
+) -> tuple[Write, ...]:  # fmt: skip
     """The conditions that are not as they ought to be. At most a tenth of each pool is closed in a day.
 
     By node UID, `evidence` by each profile; `lapsed`: why no report of a profile of the list says Pass any more;
@@ -93,7 +83,7 @@ def waits(node: NodeState) -> bool:
 
 def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, now: datetime) -> Write | None:
     before, moved = facts.verdict, changed_subject(facts)
-    named = [] if moved in (NAMESAKE, OTHER_GPUS) else before.parts.get("failed", "").split(", ")
+    named = [] if moved in REPLACED else before.parts.get("failed", "").split(", ")
     # Each is lifted by its own Pass alone, on whatever boot.
     ours = [it._replace(failed=it.failed or it.profile in named) if it.verdict.verdict != "Pass" else it for it in ours]
     is_open = before.status == "True" and not moved

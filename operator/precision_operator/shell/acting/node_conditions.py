@@ -167,9 +167,7 @@ class NodeConditions:
         now, judged = self._now(), [it for it in observed.facts_of(DEFAULT_POOL_LABEL).values() if it.verdict.status]
         tally, young = Counter(it.verdict[:2] for it in judged), now - DAY
         moved = [it for it in judged if it.verdict.status == "True" and changed_subject(it)]
-        since = {
-            it.uid: now if self._opened else _ready_since(observed.nodes[it.uid], it.verdict) or now for it in moved
-        }
+        since = {it.uid: now if self._opened else _since(observed.nodes[it.uid], it.verdict, now) for it in moved}
         self._stale = {uid: self._stale.get(uid, at) for uid, at in since.items()}
         fails = [it for it in judged if it.verdict.reason in OPEN_FAILS]
         fails += [it for it in judged if it.verdict.status == "False" and (it.verdict.since or young) > young]
@@ -234,47 +232,41 @@ class NodeConditions:
                 collected, subject = evidence.verdict, _subject(judged or ReportAcceptance())
                 is_fail = judged is not None and judged.verdict == "Fail" and not change(subject, nodes[uid])
                 if judged is not None and is_fail and collected.verdict != "Pass" and collected.reason != "NotListed":
-                    node = {"driver": nodes[uid].driver}  # and not the report's word for it
-                    subject = AcceptanceSubject(boot_id=subject.boot_id, gpus=subject.gpus, **node)
-                    said = ReportAcceptance().model_copy(update={"reason": _reason(judged), "subject": subject})
-                    lapsed = collected.verdict is None or change(collected.subject, nodes[uid])
-                    said = said if lapsed else collected
-                    evidence = evidence._replace(verdict=said, failed=True)
+                    # with the driver that the node shows, and not the report's word for it
+                    of = AcceptanceSubject(boot_id=subject.boot_id, gpus=subject.gpus, driver=nodes[uid].driver)
+                    if collected.verdict is None or change(collected.subject, nodes[uid]):
+                        collected = ReportAcceptance().model_copy(update={"reason": _reason(judged), "subject": of})
+                    evidence = evidence._replace(verdict=collected, failed=True)
                     self._collected[key] = before._replace(report=reports[uid].uid, evidence=evidence)
                 yield uid, evidence
 
     def _lapsed(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> Iterator[tuple[str, str]]:
         """Why no report of a profile of the list says Pass, of the nodes whose condition is True."""
         reports = [observed.reports_of[profile.uid] for profile in self._listed(observed)]
-        for uid, facts in nodes.items():
-            if facts.verdict.status == "True":
-                verdicts = [it.status.acceptance for of in reports if (it := of.get(uid)) is not None and it.status]
-                reasons = ["" if it.verdict == "Pass" else _reason(it) for it in verdicts if it is not None]
-                if all(reasons):
-                    yield uid, (*reasons, "NoReport")[0]
+        for uid in (uid for uid, facts in nodes.items() if facts.verdict.status == "True"):
+            verdicts = [it.status.acceptance for of in reports if (it := of.get(uid)) is not None and it.status]
+            reasons = ["" if it.verdict == "Pass" else _reason(it) for it in verdicts if it is not None]
+            if all(reasons):
+                yield uid, (*reasons, "NoReport")[0]
 
     async def _is_guarded(self, write: Write) -> bool:
-        """Whether the policy refuses what no other would: our condition without its end. It changes nothing.
-
-        Raises ApiError: another answer, which says nothing of the policy.
-        """
+        """Whether the policy refuses our condition without its end, as no other would. ApiError: it can't be told."""
         canary = {"type": CONDITION, "status": "Unknown", "reason": "Canary", "message": "it names no node and no boot"}
         forbidden = {"metadata": {"uid": write.facts.uid}, "status": {"conditions": [canary]}}
         try:
             await self._cluster.patch(_path(write), forbidden, "strategic", {"dryRun": "All"})
         except ApiError as error:
-            if self._gate.policy and f"ValidatingAdmissionPolicy '{self._gate.policy}'" in error.message:
-                return True
-            raise
+            if not self._gate.policy or f"ValidatingAdmissionPolicy '{self._gate.policy}'" not in error.message:
+                raise
+            return True
         return False
 
     async def _write(self, write: Write, seen: Mapping[str, Raw]) -> str:
         """Write one, if the Node is as it was `seen` when this was decided. Returns why not."""
         uid = write.facts.uid
         try:
-            if not self._guard_missing and not await self._is_guarded(write):
+            if self._guard_missing or not await self._is_guarded(write):
                 self._guard_missing = True
-            if self._guard_missing:
                 return "Unguarded"
             if self._cache.all("nodes").get(uid) != seen[uid]:
                 return "Changed"
@@ -292,10 +284,10 @@ class NodeConditions:
         return ""
 
 
-def _ready_since(node: Raw, verdict: NodeVerdict) -> datetime | None:
-    """Since when a True may be of another boot, for a process that did not see it: not before the node became ready."""
+def _since(node: Raw, verdict: NodeVerdict, now: datetime) -> datetime:
+    """When a True came to be of another boot, for a process that did not see it: not before the node became ready."""
     ready = time_or_none(condition_of(node["status"], "Ready").get("lastTransitionTime"))
-    return max((at for at in (ready, verdict.since) if at), default=None)
+    return max((at for at in (ready, verdict.since) if at), default=now)
 
 
 def _reason(verdict: ReportAcceptance) -> str:
