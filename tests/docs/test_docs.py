@@ -35,7 +35,7 @@ from precision_operator.core.eligibility.request import ResolvedProfile, resolve
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import Observed, Raw, Settings
 from precision_operator.core.observe.views import profile_view
-from precision_operator.core.reasons import REASONS, Kind
+from precision_operator.core.reasons import REASONS, VERDICTS, Kind
 from precision_operator.core.status.reasons_page import SECTIONS
 from precision_operator.exporter.families.table import FAMILIES
 from tests.support.golden import beside
@@ -237,6 +237,7 @@ def test_each_reason_of_a_verdict_has_an_act_by_name() -> None:
     judges = *ROOT.glob("crds/precision_api/acceptance/*.py"), *ROOT.glob("operator/precision_operator/core/*/*ce.py")
     agents, code = ROOT / "agent/precision_agent/run/check.py", re.compile(r'"((?:[A-Z][a-z]+|GPU)[A-Z]*\w+)"')
     ours, checks = ({word for file in files for word in code.findall(text_of(file))} for files in (judges, [agents]))
+    ours |= {words.split()[0] for words in VERDICTS}
     ours, page = ours - {"Pass", "Fail", "Inconclusive", "Verdict", "Kept"}, text_of(ROOT / "docs" / "verdict.md")
     assert ours == ACTS.keys()
     named = ours - {"WithinLimits"} | checks | {exit_of(code).reason for code in NO_FIGURE}
