@@ -8,13 +8,11 @@ are far above the processor's seconds, others used the machine at the time.
 
 import argparse
 import asyncio
-import os
 import random
 import resource
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,6 @@ from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.inputs.terms import clock_of
 from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.rates.straggler import quiet, stragglers
-from precision_operator.planner.solving.highs import process_id
 from precision_operator.planner.solving.options import sizes
 from precision_operator.planner.solving.search import value
 from precision_operator.shell.observing.cache import Cache
@@ -84,29 +81,15 @@ def measured(many_pools: int, many_jobs: int, objective: tuple[str, ...], second
     worse = "no place for all"
     if answered.greedy is not None:
         worse = f"{(value(solution.objectives[0], answered.greedy) / solution.values[0] - 1) * 100:+.1f} %"
-    mine, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    memory = f"{(mine + max(child, solver_kib())) / 1024:.0f} MiB"
+    memory = f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB"
     ended = "  (ended by the time limit)" if solution.timed_out else ""
     return f"{head} {solution.gap * 100:>7.3f} % {memory:>9}  {worse}{ended}"
 
 
 def processor_seconds() -> float:
-    """What this process and the solver's have used of processors until now."""
+    """What this process has used of processors until now."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    number = process_id()
-    fields = [] if number is None else Path(f"/proc/{number}/stat").read_text().rpartition(") ")[2].split()
-    ticks = sum(map(int, fields[11:13]))  # user and system time
-    return usage.ru_utime + usage.ru_stime + ended.ru_utime + ended.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
-
-
-def solver_kib() -> int:
-    """The most memory that the solver's process has had, in KiB; 0 where there is none now."""
-    number = process_id()
-    if number is None:
-        return 0
-    lines = Path(f"/proc/{number}/status").read_text().splitlines()
-    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
+    return usage.ru_utime + usage.ru_stime
 
 
 def distribution(nodes: int) -> str:

@@ -357,7 +357,7 @@ def loaded(*modules: str) -> set[str]:
 def test_the_other_process_imports_nothing_that_talks_to_a_cluster_and_the_operators_own_no_solver() -> None:
     modules = [f"precision_operator.planner.answer.{name}" for name in ("work", "document", "planning", "what_if")]
     assert {"kopf", "kubernetes", "aiohttp"} & loaded(*modules) == set()
-    assert {"numpy", "highspy"} & loaded("precision_operator.__main__") == set()
+    assert {"numpy", "ortools"} & loaded("precision_operator.__main__") == set()
 
 
 class Refusing(Written):

@@ -1,18 +1,15 @@
 """The time limit holds wherever it ends a plan: time passes here with the work that is done, not with the wall's clock.
 
-So a stage that works on without a look at the clock is too late on every machine. HiGHS, in its own process, takes no
-time here. At the end stands what ends by force: HiGHS that does not end, a plan that hangs or takes all memory. Nothing
-else is lost with it.
+So a stage that works on without a look at the clock is too late on every machine. ortools, which counts its own
+seconds, takes no time here. At the end stands what ends by force: a plan that hangs or takes all memory. Nothing else
+is lost with it.
 """
 
 import asyncio
 import math
-import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from functools import cache, partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -28,8 +25,7 @@ from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.inputs.terms import clock_of
 from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.solving.catalog import Catalog
-from precision_operator.planner.solving.highs import SolverProcess, process_id, run
-from precision_operator.planner.solving.highs_process import Model
+from precision_operator.planner.solving.linear import Model
 from precision_operator.planner.solving.options import offers, sizes
 from precision_operator.planner.solving.prices import Market, priced
 from precision_operator.planner.solving.program import AssignmentProgram
@@ -37,7 +33,6 @@ from precision_operator.planner.solving.sizes import MOST
 from precision_operator.shell.plans.plan_processes import AT_ONCE, PlanProcesses, Room, plans_at_once
 from tests.planner.test_planning_loop import PATIENCE_SECONDS, Scene, Written, add, plan_object, planning
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
-from tests.support.hanging_solvers import FOR_EVER, FOUND, PROVED, finds_and_dies, finds_and_hangs
 from tests.support.plan_checker import broken
 from tests.support.unruly_plans import acts_by_name, takes_memory
 
@@ -48,7 +43,7 @@ CALLS_PER_SECOND = 20_000
 class WorkClock:
     """Counts calls of functions, in Python and in C, while it is entered; `now` is seconds of such work.
 
-    So it is the same on every machine, however busy it is. What another process does takes no time here.
+    So it is the same on every machine, however busy it is. What ortools does takes no time here.
     """
 
     def __init__(self) -> None:
@@ -70,6 +65,8 @@ class WorkClock:
             self.calls += 1
 
 
+FOR_EVER = 3600.0
+"""Seconds."""
 LIMITS = (1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0)
 
 
@@ -154,38 +151,6 @@ def model(seconds: float) -> Model:
     read = terms(spec(), NOW)
     program = AssignmentProgram(offers(Catalog(pools(fleet(), read, NOW), read)), read)
     return program.model(program.objective("time"), 0.01, seconds)
-
-
-@pytest.mark.parametrize(
-    ("acts", "seconds"), [(finds_and_hangs, 6.0), (finds_and_dies, FOR_EVER)], ids=["hangs", "killed"]
-)
-def test_without_a_last_word_the_best_solution_until_then_is_given(
-    acts: Callable[[Connection, Connection], None], seconds: float
-) -> None:
-    solver = SolverProcess(acts)
-    solver.begin()
-    assert solver.pipe.poll(120), "the model's seconds are not for its start"
-    found = solver.run(model(seconds))
-    assert (found.state, found.bound, found.x.tolist()) == ("limit", PROVED, [FOUND])
-    assert solver.process is None, "it is not left running"
-
-
-def test_while_the_solver_does_not_answer_there_still_is_a_plan() -> None:
-    assert run(model(120.0)).state == "optimal"
-    stopped = process_id()
-    assert stopped is not None
-    os.kill(stopped, signal.SIGSTOP)
-    jobs = [job(f"j{number}", tokens="900B") for number in range(4)]
-    read = terms(spec(*jobs, objective=["energy"]), NOW)
-    # Only HiGHS takes time by this clock, so it is asked however slow the machine is.
-    found = answer(read, pools(fleet(), read, NOW), clock_of(2.0, lambda: 0.0))
-    assert found.terms is not None
-    assert found.solution.timed_out
-    assert 0 <= found.solution.gap < 1
-    assert broken(found.solution.slots, found.terms) == []
-    assert process_id() != stopped
-    with pytest.raises(ProcessLookupError):
-        os.kill(stopped, 0)
 
 
 @pytest.fixture

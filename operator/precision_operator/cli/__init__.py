@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "verify-trace": (f"{_IN}.local:verify_trace", "Find out in which precision a training job ran"),
 }
 """Name of the command -> module:function, and its line in the list of commands, which must fit 80 columns."""
-SOLVER = ("numpy", "highspy")
+SOLVER = ("numpy", "ortools")
 """What `plan` alone imports: the packages of the extra [plan] of kubectl-precision."""
 _HELP = {"help_option_names": ["-h", "--help"]}
 _FLAGS = ("-A", "--all-namespaces")

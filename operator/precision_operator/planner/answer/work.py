@@ -43,7 +43,7 @@ class Work:
 def solved(work: Work) -> str:
     """The answer as JSON of a status, without conditions; runs in the other process."""
     from precision_operator.planner.answer.document import (
-        status,  # only here: HiGHS stays out of the operator's process
+        status,  # only here: the solver stays out of the operator's process
     )
     from precision_operator.planner.answer.planning import plan
     from precision_operator.planner.answer.what_if import what_ifs

@@ -13,7 +13,7 @@ import numpy as np
 
 from precision_operator.planner.inputs.terms import NotKnown, OutOfTime, PlanClock, Terms
 from precision_operator.planner.solving.budgets import BUDGETS
-from precision_operator.planner.solving.highs import run
+from precision_operator.planner.solving.linear import run
 from precision_operator.planner.solving.options import Offer
 from precision_operator.planner.solving.program import AssignmentProgram, Constraint, RelaxableLimit
 

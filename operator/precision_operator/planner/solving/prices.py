@@ -15,8 +15,7 @@ import numpy as np
 from precision_api.kinds.capacity_plan import Objective
 from precision_operator.planner.inputs.terms import MOST_DAYS, OutOfTime, PlanClock
 from precision_operator.planner.solving.catalog import Catalog
-from precision_operator.planner.solving.highs import run
-from precision_operator.planner.solving.highs_process import Model, Vector
+from precision_operator.planner.solving.linear import Model, Vector, run
 from precision_operator.planner.solving.options import Picked
 from precision_operator.planner.solving.schedule import longest_chain
 from precision_operator.planner.solving.size_work import (
@@ -26,6 +25,7 @@ from precision_operator.planner.solving.size_work import (
     by_pool,
     offered_places,
     one_by_one,
+    paid_rows,
     pool_speeds,
     sized_spans,
     work_rows,
@@ -53,7 +53,8 @@ class _Master:
         self.known: list[dict[int, list[tuple[int, float]]]] = [{} for _ in jobs]
         self.cost = [np.zeros(len(job.cost)) if work_only else job.cost for job in jobs]
         dearest = max((float(cost[job.allowed].max(initial=0.0)) for job, cost in zip(jobs, self.cost, strict=True)))
-        self.penalty = 1.0 if work_only else PENALTY * max(dearest, 1e-9)
+        penalty = 1.0 if work_only else PENALTY * max(dearest, 1e-9)
+        self.penalty = np.array([penalty if row.beyond is None else row.beyond for row in rows])
         self.picked: list[dict[int, None]] = [{} for _ in jobs]
 
     def start(self) -> bool:
@@ -93,7 +94,7 @@ class _Master:
         return made
 
     def solved(self) -> tuple[Vector, Vector] | None:
-        """(x, prices of the rows) of the picked choices; None where HiGHS did not end in time."""
+        """(x, prices of the rows) of the picked choices; None where it was not solved in time."""
         owners = [(j, place) for j, mine in enumerate(self.picked) for place in mine]
         count, many = len(self.jobs), len(self.rows)
         by_row: list[list[tuple[int, float]]] = [[] for _ in range(count + many)]
@@ -105,7 +106,7 @@ class _Master:
         over = len(owners)
         for r in range(many):
             by_row[count + r].append((over if self.work_only else over + r, -1.0))
-        extra = np.ones(1) if self.work_only else np.full(many, self.penalty)
+        extra = np.ones(1) if self.work_only else self.penalty
         cost = np.concatenate([[self.cost[j][place] for j, place in owners], extra])
         scale = float(np.abs(cost).max()) or 1.0
         free = np.full(many, 0.0 if self.work_only else 1.0)
@@ -173,7 +174,7 @@ class _Master:
 
     def _round(self, x: Vector, duals: Vector) -> tuple[float, list[dict[int, None]], int]:
         """(the bound at these prices, the choices that the program uses by job, how many are new). Raises OutOfTime."""
-        prices = np.minimum(duals[len(self.jobs) :], 0.0)
+        prices = np.clip(duals[len(self.jobs) :], -self.penalty, 0.0)
         value, used, at, added = self._value(prices), list[dict[int, None]](), 0, 0
         for j, reduced in enumerate(self._reduced(prices)):
             cheapest = np.argpartition(reduced, min(ADDED, len(reduced) - 1))[:ADDED]
@@ -231,6 +232,7 @@ def priced(market: Market, clock: PlanClock) -> tuple[float, Picked]:
     if market.name == "time":
         return _priced_time(jobs, catalog, clock)
     rows = work_rows(jobs, catalog.pools, catalog.terms, True, math.inf)
+    rows += paid_rows(jobs, catalog.pools, catalog.terms) if market.name == "cost" else []
     master = _Master(jobs, rows, clock, False)
     master.start()
     bound, used = master.bounded()

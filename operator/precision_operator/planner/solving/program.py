@@ -27,7 +27,7 @@ from precision_operator.planner.inputs.terms import ENDLESS, JobTerms, PlanClock
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.solving.budgets import DOLLARS, MEGAWATT_HOURS, Budget, is_committed, limited
 from precision_operator.planner.solving.catalog import blocks
-from precision_operator.planner.solving.highs_process import Model, Vector
+from precision_operator.planner.solving.linear import Model, Vector
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.schedule import WorkWindow, followers, watts, windows
 
@@ -177,7 +177,7 @@ class AssignmentProgram:
     def model(
         self, cost: Vector, gap: float, seconds: float, further: Sequence[Constraint] = (), whole: bool = True
     ) -> Model:
-        """What HiGHS is given; further rows may bring continuous columns of their own."""
+        """What the solver is given; further rows may bring continuous columns of their own."""
         rows = [*self.rows, *further]
         columns = np.concatenate([row.columns for row in rows]).astype(np.int32)
         width = max(self.width, int(columns.max(initial=-1)) + 1, len(cost))

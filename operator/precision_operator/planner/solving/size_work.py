@@ -58,6 +58,8 @@ class WorkRow:
     room: float
     watts: bool
     deadlines: bool
+    beyond: float | None = None
+    """What as much work again costs beyond the room; None: there is no more."""
 
     @property
     def part(self) -> float:
@@ -91,6 +93,16 @@ def work_rows(
         if terms.limits.watts is not None:
             rows.append(WorkRow(names, begin, end, -1, terms.limits.watts, True, deadlines))
     return rows
+
+
+def paid_rows(jobs: Sequence[SizedJob], pools: Sequence[CandidatePool], terms: Terms) -> list[WorkRow]:
+    """By pool the GPU hours that are paid for already; those beyond have the pool's price."""
+    names, priced = frozenset(job.job.name for job in jobs), not terms.electricity_alone
+    return [
+        WorkRow(names, 0.0, 1.0, place, hours / 24, False, False, hours * price)
+        for place, pool in enumerate(pools)
+        if priced and (hours := pool.terms.committed_gpu_hours) and (price := pool.terms.dollars_per_gpu_hour)
+    ]
 
 
 def pool_speeds(jobs: Sequence[SizedJob]) -> Mapping[int, float]:

@@ -13,7 +13,6 @@ from precision_operator.planner.inputs.terms import OutOfTime, PlanClock, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.earliest import EarliestEnds
-from precision_operator.planner.solving.highs import begin
 from precision_operator.planner.solving.options import Offer, offer_of, offers, sizes
 from precision_operator.planner.solving.prices import Market, priced
 from precision_operator.planner.solving.schedule import in_turn
@@ -42,7 +41,7 @@ SizesSolution = tuple[tuple[Offer, ...], Solution | None, tuple[InputProblem, ..
 
 def solve_sizes(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock) -> SizesSolution:
     """The best plan over the sizes. Raises NotKnown. No offers and no plan: it is proved that some job is late."""
-    begin()
+
     catalog = Catalog(pools, terms, clock)
     if sizes(pools, terms) <= MOST:
         try:

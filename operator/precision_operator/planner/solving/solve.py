@@ -17,8 +17,7 @@ from precision_operator.planner.inputs.quantities import InputProblem
 from precision_operator.planner.inputs.terms import NARROW, NoneFound, OutOfTime, PlanClock, Terms, clock_of
 from precision_operator.planner.solving.earliest import EarliestEnds
 from precision_operator.planner.solving.greedy import greedy_choice, least_of_each, room_bound
-from precision_operator.planner.solving.highs import run
-from precision_operator.planner.solving.highs_process import Solved, Vector
+from precision_operator.planner.solving.linear import Solved, Vector, run
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.program import PREFER_SHORT, AssignmentProgram, Constraint
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, longest_chain, spans_of
@@ -125,7 +124,7 @@ def _asked(
     further: Sequence[Constraint] = (),
     whole: bool = True,
 ) -> tuple[Solved, tuple[Option, ...]]:
-    """One run of HiGHS, and its choice. Raises _Infeasible, OutOfTime without a solution, NoneFound where it fails."""
+    """One run, and its choice. Raises _Infeasible, OutOfTime without a solution, NoneFound where it fails."""
     if not all(offer.options for offer in program.offers):
         raise _Infeasible
     clock.check()
