@@ -395,6 +395,7 @@ class PlanTotals(StatusDocument):
     peak_megawatts: Decimal | None = Field(None, description="Most power at one time.")
     gpu_hours: Decimal | None = Field(None, alias="gpuHours", description="GPU hours.")
     gap_percent: Decimal | None = Field(None, description="How far from the optimum the plan may be.")
+    gap_reached: bool | None = Field(None, description="Whether that is within solver.gapPercent.")
     joint_probability: Decimal | None = Field(
         None, description="Chance from 0 to 1 that all deadlines are kept; absent: there is none, or it is not known."
     )

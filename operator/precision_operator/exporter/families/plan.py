@@ -41,10 +41,12 @@ def _phase(shown: PlanShown) -> Iterator[SampleRow]:
         yield from (((*_plan(shown), phase), float(phase == shown.status.phase)) for phase in PHASES)
 
 
-def _total(field: str, factor: float) -> Callable[[PlanShown], Iterator[SampleRow]]:
+def _total(field: str, factor: float, least: bool | None = None) -> Callable[[PlanShown], Iterator[SampleRow]]:
+    """`least`: only of plans whose figures are bounds, or only of the others."""
+
     def rows(shown: PlanShown) -> Iterator[SampleRow]:
         text = getattr(shown.status.totals, field, None)
-        if text is not None:
+        if text is not None and least in (None, any(job.upper_bound for job in shown.status.jobs)):
             yield _plan(shown), float(text) * factor
 
     return rows
@@ -74,15 +76,16 @@ def _solved(shown: PlanShown) -> Iterator[SampleRow]:
 PLAN_FAMILIES: tuple[Family[PlanShown], ...] = (
     Family("precision_plan_phase", (*PLAN, "phase"), _phase),
     *(
-        Family(f"precision_plan_{name}", PLAN, _total(field, factor))
+        Family(f"precision_plan_{prefix}{name}", PLAN, _total(field, factor, bool(prefix)))
         for name, field, factor in (
             ("duration_seconds", "days", 86_400.0),
             ("cost_dollars", "dollars", 1.0),
             ("energy_joules", "megawatt_hours", 3.6e9),
-            ("peak_power_watts", "peak_megawatts", 1e6),
-            ("gap_ratio", "gap_percent", 0.01),
         )
+        for prefix in ("", "least_")
     ),
+    Family("precision_plan_peak_power_watts", PLAN, _total("peak_megawatts", 1e6)),
+    Family("precision_plan_gap_ratio", PLAN, _total("gap_percent", 0.01, False)),
     *(Family(f"precision_plan_pool_{field}", PLAN_POOL, _pool(field)) for field in ("gpus", "peak_gpus", "slow_nodes")),
     Family("precision_plan_jobs", (*PLAN_POOL, "recipe", "basis"), _jobs),
     Family("precision_plan_deadlines", (*PLAN, "deadline"), _deadlines),

@@ -37,9 +37,10 @@ def _table(
     return table(title, description, unit, NO_PLAN, *plan, *columns, size=(width, FEW_ROWS), empty=NONE_HERE)
 
 
-def _line(title: str, description: str, unit: str, no_value: str, expr: str) -> Panel:
-    """A figure of each plan over time."""
-    queries = (Query(expr, PLAN),)
+def _line(title: str, description: str, unit: str, no_value: str, name: str, scale: str = "") -> Panel:
+    """A figure of each plan over time; a bound of it where rates are upper bounds."""
+    rows = (("", PLAN), ("least_", f"{PLAN}, at least"))
+    queries = tuple(Query(f"{_of_plan(f'{prefix}{name}')}{scale}", legend) for prefix, legend in rows)
     return Panel("timeseries", title, description, unit, no_value, queries, size=(12, 6), empty=NONE_HERE)
 
 
@@ -65,6 +66,7 @@ ROW = row(
         "move, so an old answer is one of a quiet fleet, or of an operator that is not running.",
         "seconds",
         value(_of_plan("duration_seconds"), "Duration", "long_seconds"),
+        value(_of_plan("least_duration_seconds"), "At least", "long_seconds"),
         value(f"{_of_plan('peak_power_watts')} / 1e3", "Peak power", "kilowatts"),
         value(_of_plan("gap_ratio"), "Gap", "percent"),
         value(f"time () - {_of_plan('solved_timestamp_seconds')}", "Age", "long_seconds"),
@@ -103,13 +105,14 @@ ROW = row(
         "price or the plan has changed.",
         "dollars",
         "no plan has prices",
-        _of_plan("cost_dollars"),
+        "cost_dollars",
     ),
     _line(
         "Energy of the plans",
         "Energy of the site for all jobs of a plan, by measured draw; absent where the power of one job is not known.",
         "megawatt_hours",
         "no plan knows the power of all its jobs",
-        f"{_of_plan('energy_joules')} / 3.6e9",
+        "energy_joules",
+        " / 3.6e9",
     ),
 )

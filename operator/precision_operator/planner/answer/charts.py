@@ -4,7 +4,7 @@ The first three share one axis of dates, so that a job, its pool and the site's 
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -13,6 +13,7 @@ from precision_api.facts.recipes import recipe_text
 from precision_api.kinds.capacity_plan import PlanStatus
 from precision_operator.drawing import svg
 from precision_operator.drawing.figure import PARTS, RECIPE_COLOURS, Figure
+from precision_operator.planner.answer.document import AT_LEAST
 from precision_operator.planner.answer.planning import PlanAnswer
 from precision_operator.planner.answer.readable import readable_days, readable_watts
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
@@ -114,7 +115,7 @@ def gantt(status: PlanStatus, answer: PlanAnswer, mark: str) -> Iterator[Figure]
         title="When each job runs",
         svg=svg.drawing(y + 34, dates.axis(TOP, y) + "".join(parts), "Jobs by date, with their deadlines", mark),
         caption="Bars in the colours of their recipes, to the expected end; pale: to the high end of the 90 % band. "
-        f"Triangle: the deadline, red where it can't be promised.{rest}",
+        f"Triangle: the deadline, red where it can't be promised.{bounds_words(slot.option for slot in slots)}{rest}",
     )
 
 
@@ -122,9 +123,10 @@ def _job(slot: JobSlot, dates: Calendar, deadline: str, top: float) -> str:
     option, across = slot.option, dates.across
     start, end, high = (across(slot.start + days) for days in (0, option.days, max(option.days_high, option.days)))
     due = option.job.deadline_days
+    least = AT_LEAST if option.source.upper_bound else ""
     title = (
         f"{option.job.name}: {option.gpus:,} GPUs of {option.pool.name}, {_recipe(option)}, "
-        f"{readable_days(option.days, option.days_low, option.days_high)}"
+        f"{least}{readable_days(option.days, option.days_low, option.days_high)}"
     )
     span = f"{dates.date(slot.start)} to {dates.date(slot.start + option.days)}"
     where = f"{option.gpus:,} x {_cut(option.pool.name, POOL_CUT)}, {option.recipe}, {span}"
@@ -143,6 +145,12 @@ def _job(slot: JobSlot, dates: Calendar, deadline: str, top: float) -> str:
         if due <= dates.days:
             parts.append(svg.element("path", d=f"M{across(due):.2f} {y + 10:.2f}l-4 -9h8z", fill=ink, stroke=ink))
     return "".join(parts)
+
+
+def bounds_words(options: Iterable[Option]) -> str:
+    """What a caption adds where figures are bounds."""
+    bounds = any(option.source.upper_bound for option in options)
+    return " Days, ends and costs are at least these: communication is not in the rates." if bounds else ""
 
 
 def _recipe(option: Option) -> str:
@@ -267,7 +275,7 @@ def cost_against_time(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
         title=f"{chosen.job.name}: {'cost' if priced else 'GPU hours'} against time",
         svg=svg.drawing(bottom, axes + "".join(parts) + legend, "Cost of each choice against its days", mark),
         caption="Each dot is a pool, a recipe and a size, in the recipe's colour. The line joins those that no other "
-        "beats in both; the ring is the plan's choice. The axes do not begin at 0 dollars.",
+        "beats in both; the ring is the plan's choice. The axes do not begin at 0 dollars." + bounds_words(shown),
         head=("pool", "recipe", "GPUs", "days", unit),
         rows=tuple(_option_row(option, priced) for option in front),
     )
@@ -289,8 +297,9 @@ def _value(option: Option, priced: bool) -> float:
 
 
 def _option_row(option: Option, priced: bool) -> tuple[str, ...]:
-    cost = f"{_value(option, priced):,.0f}"
-    return (option.pool.name, _recipe(option), f"{option.gpus:,}", f"{option.days:.2f}", f"${cost}" if priced else cost)
+    bound, unit = ">= " if option.source.upper_bound else "", "$" if priced else ""
+    days, cost = f"{bound}{option.days:.2f}", f"{bound}{unit}{_value(option, priced):,.0f}"
+    return option.pool.name, _recipe(option), f"{option.gpus:,}", days, cost
 
 
 def _dot(option: Option, at: tuple[float, float], radius: float, priced: bool) -> str:

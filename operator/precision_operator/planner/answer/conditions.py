@@ -56,7 +56,8 @@ def _accepted(answer: PlanStatus, refusal: str) -> tuple[bool, str, str]:
 
 def _solved(answer: PlanStatus) -> tuple[bool, str, str]:
     if answer.phase == "Solved":
-        return True, "PlanFound", answer.recommendation or ""
+        near = answer.totals is None or answer.totals.gap_reached is not False
+        return True, "PlanFound" if near else "GapNotReached", answer.recommendation or ""
     return False, _UNSOLVED.get(answer.phase or "", UNUSABLE), "; ".join(answer.problems)
 
 

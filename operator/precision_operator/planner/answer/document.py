@@ -21,6 +21,8 @@ from precision_operator.planner.solving.conflict import clash_words, told, way_o
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, peak, schedule, watts
 
 LINES = 32
+AT_LEAST = "at least "
+"""Before a figure that is a bound: communication is not in it."""
 SURE = ("measured", "declared")
 DOUBTS = (*MADE_UP, "stale", "unverified", "unhealthyLoss", "powerInvalid")
 
@@ -35,6 +37,7 @@ def status(answer: PlanAnswer, what_ifs: Sequence[WhatIfAnswer] = ()) -> PlanSta
     kept = _kept(answer)
     jobs = tuple(_job(answer, slot, paid, kept) for slot in slots)
     wanted = [job for job in jobs if job.deadline != "none"]
+    bound = ">=" if upper_bounds(slots) else ""
     power = readable_watts(totals.peak_megawatts * WATTS_PER_MEGAWATT) if totals.peak_megawatts is not None else None
     return PlanStatus(
         phase="Solved",
@@ -45,9 +48,9 @@ def status(answer: PlanAnswer, what_ifs: Sequence[WhatIfAnswer] = ()) -> PlanSta
         what_ifs=tuple(what_ifs),
         notes=tuple(cut(note) for note in answer.notes[:LINES]),
         summary=f"{len(jobs)}/{len(jobs)}",
-        days=readable_days(totals.days),
+        days=f"{bound}{readable_days(totals.days)}",
         power=power,
-        cost=readable_dollars(totals.dollars) if totals.dollars is not None else None,
+        cost=f"{bound}{readable_dollars(totals.dollars)}" if totals.dollars is not None else None,
         deadlines=f"{sum(job.deadline == 'promised' for job in wanted)}/{len(wanted)}" if wanted else None,
         data=data(slots),
     )
@@ -89,14 +92,15 @@ def _always(value: float) -> str:
 
 
 def _totals(answer: PlanAnswer, totals: Totals, gap: float, jobs: Sequence[JobPlan]) -> PlanTotals:
-    """Money and energy are the sums of the rows as they are printed."""
+    """Money is the sum of the rows as they are printed."""
     return PlanTotals(
         days=decimal(totals.days),
         dollars=_money(_sum([job.dollars for job in jobs])),
-        megawatt_hours=decimal(_sum([job.megawatt_hours for job in jobs]), 12),
+        megawatt_hours=decimal(totals.megawatt_hours, 12),
         peak_megawatts=decimal(totals.peak_megawatts),
         gpu_hours=decimal(totals.gpu_hours),
         gap_percent=decimal(round(gap * 100, 4)) if gap < 1e6 else None,
+        gap_reached=answer.terms is None or gap <= answer.terms.gap + SLACK,
         greedy=greedy_text(answer),
         joint_probability=_share(answer.odds.all if answer.odds else None),
     )
@@ -218,11 +222,12 @@ def _recommendation(slots: Sequence[JobSlot], totals: Totals) -> str:
     shown = [_placed(slot) for slot in sorted(slots, key=lambda slot: -slot.option.gpu_hours)[:3]]
     others = len(slots) - len(shown)
     more = f", and {others} more {'job' if others == 1 else 'jobs'}" if others else ""
-    ending = [f"all is done after {readable_days(totals.days)}"]
+    least = AT_LEAST if upper_bounds(slots) else ""
+    ending = [f"all is done after {least}{readable_days(totals.days)}"]
     if totals.dollars is not None:
-        ending.append(f"for {readable_dollars(totals.dollars)}")
+        ending.append(f"for {least}{readable_dollars(totals.dollars)}")
     if totals.megawatt_hours is not None:
-        ending.append(f"with {readable_energy(totals.megawatt_hours)}")
+        ending.append(f"with {least}{readable_energy(totals.megawatt_hours)}")
     doubt, guessed = data(slots), predicted([slot.option for slot in slots])
     if len(guessed) < len(slots):
         doubt = doubt.replace("predicted", f"predicted ({first_of(guessed, NAMED)})")
@@ -235,7 +240,7 @@ def _recommendation(slots: Sequence[JobSlot], totals: Totals) -> str:
 
 def _placed(slot: JobSlot) -> str:
     option = slot.option
-    bound = "at least " if option.source.upper_bound else ""
+    bound = AT_LEAST if option.source.upper_bound else ""
     recipe = recipe_text(option.recipe, None, option.layers_bf16)
     return (
         f"run {option.job.name} on {option.gpus} GPUs of {option.pool.name} with {recipe} "

@@ -19,10 +19,10 @@ from precision_operator.planner.inputs.terms import NotKnown, OutOfTime, PlanClo
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.evidence import ALLOWABLE, pools
 from precision_operator.planner.rates.pool_sizes import idle_watts
-from precision_operator.planner.rates.speed import UNLISTED, goodput_of, speed
+from precision_operator.planner.rates.speed import UNLISTED, goodput_of, sources, speed
 from precision_operator.planner.solving.budgets import budgets_used, cost, energy
 from precision_operator.planner.solving.catalog import BLOCKS_SPLIT_NODES, blocks
-from precision_operator.planner.solving.conflict import Conflict, conflict
+from precision_operator.planner.solving.conflict import Conflict, broken_by_running, conflict
 from precision_operator.planner.solving.greedy import greedy
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, fits, peak, watts
@@ -39,7 +39,7 @@ NAMED = 4
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """All jobs together; what is not known of every job is None."""
+    """All jobs together; what is not known of every job is None. Energy is the facility's, idle GPUs in it."""
 
     days: float
     dollars: float | None
@@ -71,11 +71,13 @@ class PlanAnswer:
             return None
         slots, chosen = self.solution.slots, [slot.option for slot in self.solution.slots]
         idle = sum(idle_watts(pool, self.terms) for pool in self.pools)
+        days = max(slot.end for slot in slots)
+        of_jobs, unused = energy(chosen), idle * days - sum(o.idle_watts * o.days for o in chosen)
         limits_known = all(option.limit_watts is not None for option in chosen)
         return Totals(
-            days=max(slot.end for slot in slots),
+            days=days,
             dollars=cost(chosen),
-            megawatt_hours=energy(chosen),
+            megawatt_hours=None if of_jobs is None else of_jobs + unused * 24 / quantities.WATTS_PER_MEGAWATT,
             peak_megawatts=(peak(slots, watts) + idle) / quantities.WATTS_PER_MEGAWATT if limits_known else None,
             gpu_hours=sum(option.gpu_hours for option in chosen),
         )
@@ -115,6 +117,8 @@ def answer(read: Terms, candidates: Sequence[CandidatePool], clock: PlanClock | 
     if problems:
         return PlanAnswer(read, tuple(candidates), problems=problems)
     none = PlanAnswer(read, tuple(candidates), notes=tuple(_notes(read, candidates, None)))
+    if clashing := tuple(broken_by_running(candidates, read)):
+        return replace(none, conflict=Conflict(clashing, None, ()))
     try:
         made, solution, unproved = solve_sizes(candidates, read, clock.part(OF_SEARCH))
     except NotKnown as error:
@@ -227,17 +231,25 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
     yield from (note for is_there, note in settings if slots and not is_there)
     yield from (f"pool {pool.name}: {note}" for pool in mine for note in pool.notes)
     for option in chosen:
-        running = option.job.running
-        if running is not None and running.days and running.tokens_done:
-            actual = running.tokens_done / running.days / quantities.SECONDS_PER_DAY
-            planned = option.speed.tokens_per_second
-            yield (
-                f"{option.job.name} has run at {three_digits(actual)} tokens/s for {readable_days(running.days)}, "
-                f"{abs(actual / planned - 1):.1%} {'above' if actual >= planned else 'below'} "
-                "the rate it is planned with"
-            )
+        yield from _as_seen(option, read)
     if solution and solution.timed_out:
         yield "the time limit ended the search: another run may find another plan within the gap"
+
+
+def _as_seen(option: Option, read: Terms) -> Iterator[str]:
+    """That a job is planned by what it was seen to do, with the rate of profiles beside it."""
+    job, running = option.job, option.job.running
+    if running is None or not running.seen or not running.days:
+        return
+    said = f"{job.name} has run at {three_digits(running.seen)} tokens/s for {readable_days(running.days)}"
+    usual = sources(option.pool, job.target, (option.recipe,), job.named)[option.recipe]
+    goodput = goodput_of(replace(job, goodput=None), option.pool, read)
+    made = usual if isinstance(usual, str) else speed(usual, option.gpus, goodput, 0)
+    beside = ""
+    if not isinstance(made, str):
+        off = running.seen / made.tokens_per_second - 1
+        beside = f", {abs(off):.1%} {'above' if off >= 0 else 'below'} the rate of profiles"
+    yield f"{said}{beside}: it is planned with that"
 
 
 def predicted(chosen: Iterable[Option]) -> list[str]:

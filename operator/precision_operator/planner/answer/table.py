@@ -7,41 +7,44 @@ from typing import Any
 from precision_api.facts.plain_text import digits, three_digits
 from precision_api.facts.recipes import recipe_text
 from precision_api.kinds.capacity_plan import JobPlan, PlanStatus, PlanTotals
-from precision_operator.planner.answer.document import SURE
+from precision_operator.planner.answer.document import AT_LEAST, SURE
 from precision_operator.planner.answer.readable import readable_days, readable_dollars, readable_energy, readable_watts
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
 
 ABSENT = "-"
 """A figure that is not known."""
 DEADLINES = {"promised": "promised", "notPromised": "not promised", "none": ABSENT}
+AT_MOST = " at most"
 _MADE_UP = re.compile(r"(simulated|replayed) \((\d+)/\2\)")
 """A pool's data where nobody measured any of its nodes: the recommendation begins with the word, and says it once."""
 
 
 def narrow(job: JobPlan) -> dict[str, Any]:
     """What people look at first."""
+    least, most = (">=", "<=") if job.upper_bound else ("", "")
     return {
         "job": job.name,
         "pool": job.pool,
         "recipe": recipe_text(job.recipe, None, job.last_layers_bf16),
         "gpus": job.gpus,
-        "TFLOP/s/GPU": short(job.teraflops_per_gpu),
+        "TFLOP/s/GPU": short(job.teraflops_per_gpu, most),
         "time": time_text(job, ">="),
         "power": ABSENT if job.megawatts is None else readable_watts(float(job.megawatts) * WATTS_PER_MEGAWATT),
-        "mwh": short(job.megawatt_hours),
-        "cost": ABSENT if job.dollars is None else readable_dollars(float(job.dollars)),
-        "$/mtoken": short(job.dollars_per_million_tokens),
+        "mwh": short(job.megawatt_hours, least),
+        "cost": ABSENT if job.dollars is None else f"{least}{readable_dollars(float(job.dollars))}",
+        "$/mtoken": short(job.dollars_per_million_tokens, least),
         "deadline": DEADLINES[job.deadline],
     }
 
 
 def wide(job: JobPlan) -> dict[str, Any]:
     """All of a job but its source."""
+    least, most = (">=", "<=") if job.upper_bound else ("", "")
     return narrow(job) | {
         "start": job.start[:10],
-        "end": job.end[:10],
-        "tokens/s": short(job.tokens_per_second),
-        "tokens/J": short(job.tokens_per_joule),
+        "end": f"{least}{job.end[:10]}",
+        "tokens/s": short(job.tokens_per_second, most),
+        "tokens/J": short(job.tokens_per_joule, most),
         "straggler": short(job.straggler),
         "basis": job.basis,
         "chance": ABSENT if job.probability is None else f"{float(job.probability) * 100:.3g} %",
@@ -62,9 +65,9 @@ def time_text(job: JobPlan, bound: str) -> str:
     return f"{bound if job.upper_bound else ''}{readable_days(*map(float, (days.mid, days.low, days.high)))}"
 
 
-def short(text: str | None) -> str:
-    """Three digits, thousands with commas."""
-    return ABSENT if text is None else digits(float(text), 3)
+def short(text: str | None, bound: str = "") -> str:
+    """Three digits, thousands with commas; `bound` before a figure that is one."""
+    return ABSENT if text is None else f"{bound}{digits(float(text), 3)}"
 
 
 def lines(status: PlanStatus) -> Iterator[str]:
@@ -88,15 +91,18 @@ def lines(status: PlanStatus) -> Iterator[str]:
 
 def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
     """Below the recommendation: what it costs, how sure that is, what binds, and the nearest alternative."""
+    bound = AT_LEAST if any(job.upper_bound for job in status.jobs) else ""
     figures = (
         (None if totals.dollars is None else readable_dollars(float(totals.dollars)), ""),
         (totals.gpu_hours and three_digits(float(totals.gpu_hours)), " GPU hours"),
         (totals.megawatt_hours and readable_energy(float(totals.megawatt_hours)), ""),
-        (totals.peak_megawatts and readable_watts(float(totals.peak_megawatts) * WATTS_PER_MEGAWATT), " at most"),
+        (totals.peak_megawatts and readable_watts(float(totals.peak_megawatts) * WATTS_PER_MEGAWATT), AT_MOST),
     )
-    yield "costs: " + ", ".join(f"{text}{unit}" for text, unit in figures if text)
+    yield "costs: " + ", ".join(f"{bound if unit != AT_MOST else ''}{text}{unit}" for text, unit in figures if text)
     gap = totals.gap_percent
     sure = ["how far from the optimum: not known" if gap is None else f"at most {float(gap):.3g} % from the optimum"]
+    if bound:
+        sure = ["all figures are bounds: how far from the optimum is not known"]
     if status.deadlines:
         sure.append(f"{status.deadlines} deadlines promised")
     if totals.joint_probability is not None:

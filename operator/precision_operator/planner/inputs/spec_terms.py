@@ -37,8 +37,6 @@ T = TypeVar("T")
 MOST_TOKENS = 1e16
 """Six hundred times the largest training run that was ever told of: beyond it, a unit is wrong."""
 MOST_DOLLARS_PER_GPU_HOUR = 1_000.0
-FIRST_YEAR = 2000
-"""No plan starts earlier: a time before is a mistake."""
 MOST_FLOPS_OF_A_GPU = 1e17
 """Five times the fastest dense rate that any product of precision_api.facts.products has."""
 MOST_GAP_PERCENT = 50.0
@@ -63,8 +61,8 @@ def terms(spec: PlanSpec, now: datetime, start: datetime | None = None) -> Terms
 
 def _start(text: str, now: datetime) -> datetime:
     start, at = moment(text, "spec.start"), "spec.start"
-    early = f"{text} is before the year {FIRST_YEAR}: give a later one, or leave it out"
-    require(start.year >= FIRST_YEAR, at, early)
+    past = f"{text} is over: leave it out, and say of jobs that run already where they do (jobs[].running)"
+    require(start >= now.replace(hour=0, minute=0, second=0, microsecond=0), at, past)
     late = f"{text} is over ten years from now: give an earlier one, or leave it out"
     require(start - now <= timedelta(days=MOST_DAYS), at, late)
     return start
@@ -244,7 +242,7 @@ def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
         block_gpus=job.block_gpus,
         priority=job.priority,
         after=tuple(dict.fromkeys(job.after)),
-        goodput=_goodput(job, at),
+        goodput=Goodput(1.0, 0.0) if running and running.seen else _goodput(job, at),  # what was seen holds it
         named=frozenset(job.recipes) | ({running.recipe} if running else frozenset()),
         fit=Fit(job.global_batch, job.gpus_per_replica, job.memory_check == "Ignore"),
         not_before=_not_before(job, f"{at}.notBefore", start),

@@ -96,6 +96,11 @@ class RunningTerms:
     days: float | None
     """For how long it has been running, until the plan's start."""
 
+    @property
+    def seen(self) -> float | None:
+        """Tokens/s that it has reached until now, stops and all; None where that is not known."""
+        return self.tokens_done / self.days / 86_400 if self.days and self.tokens_done else None
+
 
 @dataclass(frozen=True, slots=True)
 class JobTerms:

@@ -8,10 +8,10 @@ from functools import lru_cache
 import numpy as np
 
 from precision_api.facts.recipes import Recipe
-from precision_operator.planner.inputs.terms import ENDLESS, JobTerms, PlanClock, Terms
+from precision_operator.planner.inputs.terms import ENDLESS, JobRateTerms, JobTerms, PlanClock, RunningTerms, Terms
 from precision_operator.planner.rates import pool_sizes
 from precision_operator.planner.rates.candidate_pool import CandidatePool
-from precision_operator.planner.rates.speed import RateSource, days, goodput_of, sources, speed
+from precision_operator.planner.rates.speed import WHOLE, RateSource, days, goodput_of, sources, speed
 from precision_operator.planner.rates.straggler import Counts
 
 EVERY_SIZE = 8
@@ -32,9 +32,11 @@ class Catalog:
 
     def sources(self, pool: CandidatePool, job: JobTerms) -> Mapping[Recipe, RateSource | str]:
         """Where the rates of this workload in this pool come from."""
-        asked = pool.name, job.target.key, job.recipes, job.named
+        seen = job.running if job.running and job.running.seen else None
+        asked = pool.name, job.target.key, job.recipes, job.named, seen
         if asked not in self._sources:
-            self._sources[asked] = sources(pool, job.target, sorted(job.recipes), job.named)
+            usual = sources(pool, job.target, sorted(job.recipes), job.named)
+            self._sources[asked] = {seen.recipe: _seen(usual[seen.recipe], pool, job, seen)} if seen else usual
         return self._sources[asked]
 
     def every(self, pool: CandidatePool, job: JobTerms) -> pool_sizes.Sizes:
@@ -74,9 +76,28 @@ class Catalog:
         return self._arrays[asked]
 
 
+def _seen(usual: RateSource | str, pool: CandidatePool, job: JobTerms, running: RunningTerms) -> RateSource:
+    """The rate that a job was seen to reach: communication, stragglers and stops are in it."""
+    per_gpu = (running.seen or 0.0) / running.gpus
+    of_job = JobRateTerms(job.target, running.recipe, running.gpus, per_gpu, None, f"{job.name} as it ran")
+    known = None if isinstance(usual, str) else usual
+    return RateSource(
+        pool=pool,
+        recipe=running.recipe,
+        basis="declared",
+        per_gpu=of_job.per_gpu,
+        step=WHOLE,
+        half_width=0.0,
+        watts_per_gpu=known.watts_per_gpu if known else None,
+        power_scope=known.power_scope if known else pool.terms.power_scope,
+        text=f"as it ran for {running.days:.3g} days; else: {known.text if known else usual}",
+        job_rate=of_job,
+    )
+
+
 def _shape(pool: CandidatePool, job: JobTerms) -> tuple[object, ...]:
     """What decides which sizes a job may get in a pool."""
-    limits = job.min_gpus, job.max_gpus, job.block_gpus, job.fit, job.running and job.running.gpus
+    limits = job.min_gpus, job.max_gpus, job.block_gpus, job.fit, job.running
     return pool.name, job.target.key, job.recipes, job.named, job.goodput, *limits
 
 

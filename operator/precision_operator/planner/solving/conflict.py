@@ -4,18 +4,23 @@ Limits are made elastic: each may be passed by a share of itself, and the sum of
 relaxation alone makes a plan possible is part of every contradiction; where there is none, several are at work.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from precision_api.facts.plain_text import first_of
 from precision_operator.planner.inputs.terms import NotKnown, OutOfTime, PlanClock, Terms
+from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.solving.budgets import BUDGETS
+from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.linear import run
 from precision_operator.planner.solving.options import Offer
-from precision_operator.planner.solving.program import AssignmentProgram, Constraint, RelaxableLimit
+from precision_operator.planner.solving.options import offers as offers_of
+from precision_operator.planner.solving.program import TOLERANCE, AssignmentProgram, Constraint, RelaxableLimit
+from precision_operator.planner.solving.schedule import watts
 
 MOST_TESTS = 16
 """Limits that are tried alone."""
@@ -134,7 +139,28 @@ def _relaxed(
     return Relaxation(tuple(parts))
 
 
+def broken_by_running(pools: Sequence[CandidatePool], terms: Terms) -> Iterator[RelaxableLimit]:
+    """The limits that jobs break which run already, each with the jobs: there is no plan beside them."""
+    jobs = tuple(job for job in terms.jobs if job.running)
+    mine = [o for offer in offers_of(Catalog(pools, replace(terms, jobs=jobs)), every=True) for o in offer.options]
+    limits = [("power budget", None, watts, terms.limits.watts)] + [
+        row
+        for pool in pools
+        for row in (
+            (f"GPUs of pool {pool.name}", pool, lambda option: float(option.gpus), float(pool.gpus)),
+            (f"power budget of pool {pool.name}", pool, watts, pool.terms.power_watts),
+        )
+    ]
+    for name, pool, amount, most in limits:
+        chosen = [option for option in mine if pool is None or option.pool.name == pool.name]
+        total = sum(map(amount, chosen))
+        if chosen and most is not None and total > most * (1 + TOLERANCE):
+            names = first_of([option.job.name for option in chosen], 4)
+            yield RelaxableLimit("running", f"{names} run already and take {total / most:.0%} of the {name}", most)
+
+
 _WORDS = {
+    "running": ("{of}", "{of}"),
     "gpus": ("the {limit:.0f} GPUs of pool {of}", "{amount:.0f} more GPUs in pool {of}"),
     "blocks": ("the {limit:.0f} whole blocks of pool {of}", "{amount:.0f} more whole blocks in pool {of}"),
     "fast nodes": (
