@@ -19,7 +19,10 @@ from precision_api.exchange.stats import BETWEEN_RUNS, Z_975, depth_agrees
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, layers_in_bf16, risk_of, with_bf16
 from precision_api.models.flops import parameters, training_flops_per_token
 from precision_api.models.workload import Workload, resolve
+from tests.support.golden import beside
 from tests.support.result_objects import of, request_text
+
+TABLES = beside(__file__)
 
 TOKENS = 8192
 LAYER = {"bf16": (0.010, 0.020), "nvfp4": (0.005, 0.010)}
@@ -236,20 +239,10 @@ def test_a_depth_that_can_not_be_is_an_error(layers: int, measured: int, kept: i
         depths.Depth(layers, measured, layers_bf16=kept)
 
 
-GEMMA = 42
-"""Layers of Gemma 2 9B, every second one with a window of 4,096 tokens."""
-
-
 @pytest.mark.parametrize(
     ("measured", "windowed", "sequence", "told"),
-    [
-        (4, 2, 8192, None),
-        (4, 3, 4096, None),
-        (1, 1, 8192, "fewer"),
-        (4, 1, 8192, "more"),
-        (GEMMA, GEMMA // 2, 8192, None),
-    ],
-    ids=["same share", "no longer than the window", "all windowed", "too few windowed", "the whole model"],
+    TABLES["windows"].values(),
+    ids=TABLES["windows"],
 )
 def test_layers_with_other_windows_than_the_models_are_told_with_what_they_do_to_its_flops(
     measured: int, windowed: int, sequence: int, told: str | None

@@ -11,6 +11,9 @@ from precision_api.facts.recipes import Recipe
 from precision_api.models.memory import training_memory
 from precision_api.models.shapes import Shape
 from precision_api.models.workload import Workload, resolve
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
 
 LLAMA = resolve(Workload(preset="llama3-8b", micro_batch_size=64, sequence_length=128))
 REGIONS: Any = {"layers_forward": 1.0, "head": 1.0, "layers_backward": 1.0, "optimizer": 1.0}
@@ -56,12 +59,7 @@ def test_the_formula_fits_what_transformer_engine_allocates(recipe: Recipe) -> N
 
 @pytest.mark.parametrize(
     ("recipe", "kept", "peak"),
-    [
-        ("bf16", 1_719_910_400, 27_629_972_992),
-        ("fp8_delayed", 1_602_601_984, 28_689_781_248),
-        ("fp8_current", 1_602_601_984, 28_559_124_992),
-        ("fp8_block", 1_606_141_440, 28_568_701_440),
-    ],
+    TABLES["layers"],
 )
 def test_the_formula_fits_a_layer_with_experts_if_unfused_attentions_probabilities_are_counted(
     recipe: Recipe, kept: int, peak: int
@@ -94,12 +92,7 @@ def test_probabilities_are_of_heads_and_tokens_and_without_training_there_is_no_
 
 @pytest.mark.parametrize(
     ("changes", "named"),
-    [
-        ({"activation_bytes": 4_000_000_000}, "activations 1.66"),
-        ({"state_bytes": int(STATE * 1.1)}, "state 1.10"),
-        ({"allocated_peak_bytes": 50_000_000_000}, "peak 1.51"),
-        ({"gradient_bytes": 4}, "state 0.89"),
-    ],
+    TABLES["short_models"],
 )
 def test_a_short_model_that_took_something_else_leaves_no_figure(changes: dict[str, int], named: str) -> None:
     found = told(**changes)

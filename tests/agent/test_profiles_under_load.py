@@ -25,8 +25,8 @@ from precision_agent.sampling.devices import LocalDevices, Stop
 from precision_api.exchange.request import MeasurementRequest, Timing, request_json
 from precision_api.exchange.result import MeasurementResult, RecipeResult
 from precision_api.facts.recipes import Recipe
-from tests.agent.test_te_backend import MODEL, request
 from tests.agent.test_te_in_a_run import probed
+from tests.support.te_bench import MODEL, request
 from tests.support.te_device import ADAM, BATCHED, GEMM, NORM, FakeEngine, FakeGpu
 from tests.support.te_fake import World, fake_api
 from tests.support.te_prober import FakeProber

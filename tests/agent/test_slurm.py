@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from precision_api.acceptance.reference import text_of
+from tests.support.golden import beside
 from tests.support.golden_nodes import replayed_draft
+
+TABLES = beside(__file__)
 
 FOLDER = Path(__file__).parents[2] / "integrations" / "slurm"
 MADE = text_of(replayed_draft(recipes=("bf16",), gpus=4, gemm_modes=("autocast",)))
@@ -74,13 +77,7 @@ def test_a_sound_node_takes_jobs_and_one_with_a_slow_gpu_is_drained_with_the_rea
     assert slow.job() == ("drained", "")
 
 
-UNPROVED = {
-    "a reference of another kind": ("exit 31", "WrongKey"),
-    "no measurement, as by --plan": ("exit 0", "no verdict: exit code 0"),
-    "a mistyped option": ("exit 2", "no verdict: exit code 2"),
-    "a kill": ("kill -9 $$", "no verdict: exit code 137"),
-    "an image that can't be pulled": ("exit 125", "no verdict: exit code 125"),
-}
+UNPROVED = TABLES["unproved"]
 
 
 @pytest.mark.parametrize("name", UNPROVED)

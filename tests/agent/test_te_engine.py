@@ -28,7 +28,10 @@ from precision_api.models.model import SlidingWindow
 from precision_api.models.presets import PRESETS
 from precision_api.models.room import layer_bytes
 from precision_api.models.shapes import WHOLE, Split
+from tests.support.golden import beside
 from tests.support.te_device import FakeEngine, FakeGpu
+
+TABLES = beside(__file__)
 
 pytestmark = pytest.mark.torch
 LLAMA = PRESETS["llama3-8b"].model
@@ -134,13 +137,7 @@ def test_a_graph_is_used_only_if_what_must_change_does(evidence: graphs.ReplayEv
 
 @pytest.mark.parametrize(
     ("message", "expected"),
-    [
-        ("CUDA error: operation not permitted when stream is capturing", False),
-        ("Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture", False),
-        ("CUDA error: an illegal memory access was encountered", True),
-        ("CUDA out of memory. Tried to allocate 2.00 GiB", True),
-        ("cuBLASLt found no algorithm", False),
-    ],
+    TABLES["refused_captures"],
 )
 def test_a_refused_capture_is_no_fatal_error(message: str, expected: bool) -> None:
     assert graphs.fatal(RuntimeError(message)) is expected

@@ -13,8 +13,8 @@ from precision_agent.protocol import LossPlan, LossTrack, RegionName
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure
 from precision_api.models.workload import resolve
-from tests.agent.test_te_backend import Bench, request, sample
 from tests.support.experts import token_by_token
+from tests.support.te_bench import Bench, request, sample
 from tests.support.te_device import FakeGpu
 from tests.support.te_fake import World, fake_api, listed_calls
 from tests.support.te_signatures import TAGS, signatures

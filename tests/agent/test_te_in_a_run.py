@@ -19,8 +19,8 @@ from precision_agent.sampling.profiles import Leads
 from precision_api.exchange.request import MeasurementRequest, Timing, request_json
 from precision_api.exchange.result import Failure
 from precision_api.facts.recipes import Recipe
-from tests.agent.test_te_backend import MODEL, Bench, request
 from tests.support.result_objects import of
+from tests.support.te_bench import MODEL, Bench, request
 from tests.support.te_fake import fakes
 from tests.support.te_prober import FakeProber
 

@@ -17,7 +17,7 @@ from precision_agent.backends.te.steps.modules import LinearShape
 from precision_agent.backends.te.tiers.probe import Ended, Prober, main, probe_of, run, serve
 from precision_agent.cases import Variant
 from precision_api.facts.recipes import Recipe
-from tests.agent.test_te_backend import Bench
+from tests.support.te_bench import Bench
 from tests.support.te_device import GEMM
 from tests.support.te_fake import fakes
 from tests.support.te_signatures import TAGS

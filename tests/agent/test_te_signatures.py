@@ -20,9 +20,12 @@ from precision_agent.backends.te.session.engine import device_of
 from precision_agent.backends.te.steps import recipes
 from precision_agent.power.nvml import GpuReadings
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES
+from tests.support.golden import beside
 from tests.support.te_device import FakeGpu
 from tests.support.te_fake import World, fake_api
 from tests.support.te_signatures import OUT, TAGS, of_version, parameters_of, signature_of, signatures
+
+TABLES = beside(__file__)
 
 pytestmark = pytest.mark.torch
 
@@ -142,14 +145,7 @@ class Scaling(Recipe):
 
 @pytest.mark.parametrize(
     ("name", "parameters"),
-    [
-        ("plain", "(a, b=..., *, c=..., **rest)"),
-        ("Layer", "(size, bias=...)"),
-        ("Layer.forward", "(inp, first=...)"),
-        ("Layer.absent", None),
-        ("Scaling", "(margin=..., needed)"),
-        ("absent", None),
-    ],
+    TABLES["parameters"],
 )
 def test_parameters_are_read_from_source(name: str, parameters: str | None) -> None:
     assert parameters_of(SOURCE, name) == parameters

@@ -46,28 +46,7 @@ OF_NAME = "batch.kubernetes.io/job-name"
 AGENT = {names.LABEL_APP: names.AGENT_APP, OF_JOB: "uid-maker"}
 CONTAINER = {"name": "c", "image": "registry.example.com/none", "resources": {"requests": {"cpu": "2m"}}}
 POD = {"restartPolicy": "Never", "containers": [CONTAINER]}
-TOLERATED = ("nvidia.com/gpu", "team.example/ml", "dedicated")
-RESERVED = {"key": "reserved", "operator": "Exists"}
-CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "tolerations": (
-        {"agent": {"tolerations": [RESERVED, {"key": "team.example", "value": "a"}, {"key": "dedicated"}]}},
-        {"agent": {"tolerations": [{"key": key, "operator": "Exists"} for key in TOLERATED]}},
-        "spec.agent.tolerations: profiles may not tolerate reserved, team.example. Allowed are: nvidia.com/gpu, "
-        "kubernetes.io/arch, team.example/, dedicated. Leave it out, or ask an administrator to add it to the chart "
-        "value policies.tolerations.allowedKeys.",
-    ),
-    "runtime-class": (
-        {"agent": {"runtimeClassName": "kata"}},
-        {"agent": {"runtimeClassName": "nvidia"}},
-        "spec.agent.runtimeClassName: profiles may not name kata. Allowed are: nvidia. Leave it out, or ask an "
-        "administrator to add it to the chart value policies.runtimeClass.allowed.",
-    ),
-    "idle": (
-        {"idle": {"required": False}},
-        {"idle": {"required": True, "pendingTimeoutSeconds": 60}},
-        "spec.idle.required: profiles may not measure nodes on which pods hold GPUs. Leave it out, or set it to true.",
-    ),
-}
+CASES = TABLES["refused"]
 """Policy: what it refuses, what it allows, and what it says."""
 
 

@@ -105,25 +105,7 @@ def test_the_gpus_of_a_tensor_parallel_group_share_the_work_of_their_tokens(
 
 @pytest.mark.parametrize(
     ("fields", "words"),
-    [
-        (
-            {"preset": "llama3-8b", "tensorParallel": 16},
-            "tensorParallel 16 does not divide numKeyValueHeads 8: use tensorParallel 8",
-        ),
-        (
-            {"preset": "qwen2.5-7b", "tensorParallel": 3},
-            "tensorParallel 3 does not divide numAttentionHeads 28: use tensorParallel 2",
-        ),
-        (
-            {"model": PLAIN | {"vocabSize": 50257}, **SIZES, "tensorParallel": 2},
-            "does not divide vocabSize 50257: use tensorParallel 1, or pad vocabSize to 50258",
-        ),
-        (
-            {"preset": "mixtral-8x7b", "expertParallel": 3},
-            "expertParallel 3 does not divide moe.numExperts 8: use expertParallel 2",
-        ),
-        ({"preset": "llama3-8b", "expertParallel": 2}, "has no experts: leave expertParallel out"),
-    ],
+    TABLES["indivisible"],
 )
 def test_parallelism_that_does_not_divide_is_refused_with_field_and_remedy(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
@@ -262,20 +244,7 @@ def test_a_config_that_lies_in_a_config_map_cannot_be_resolved_without_the_clust
 
 @pytest.mark.parametrize(
     ("fields", "words"),
-    [
-        ({"name": "w", "shapes": []}, "at least 1 item"),
-        ({"name": "w", "gemms": []}, "at least 1 item"),
-        ({"name": "w", "gemms": ["64x64"]}, "write MxKxN with whole numbers, for example 15872x4096x12288"),
-        ({"name": "w", "gemms": ["64x64x0"]}, "N is 0"),
-        ({"name": "w", "gemms": [64]}, "valid string"),
-        ({"name": "w", "shapes": [{"m": 0, "k": 1, "n": 1}]}, "greater than or equal to 1"),
-        ({"name": "w", "shapes": [{"m": "8", "k": 1, "n": 1}]}, "valid integer"),
-        ({"preset": "gpt-9"}, "codonfm-5b"),
-        ({"preset": "llama3-8b", "microBatchSize": True}, "valid integer"),
-        ({"preset": "llama3-8b", "pipelineParallel": 8}, "pipelineParallel"),
-        ({"preset": "llama3-8b", "tensorParallel": 0}, "tensorParallel"),
-        ({"name": "w", "model": PLAIN | {"gatedMLP": 1}, **SIZES}, "valid boolean"),
-    ],
+    TABLES["wrong"],
 )
 def test_a_wrong_workload_is_refused_with_field_and_remedy(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):

@@ -16,7 +16,10 @@ from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.stats import biweight, t_quantile
 from precision_api.facts.recipes import Recipe
 from tests.support import golden_nodes
+from tests.support.golden import beside
 from tests.support.golden_nodes import GPUS, NONE_FAILS, golden_draft, gpu_names, hot, made, measured_node, verified
+
+TABLES = beside(__file__)
 
 SEED = 1
 REFERENCE = golden_draft(SEED)
@@ -31,10 +34,7 @@ def verdict(*results: MeasurementResult, against: Reference = REFERENCE, **optio
     return judge(against.recipes, [look_at(found, against) for found in results], list(against.recipes), **options)
 
 
-@pytest.mark.parametrize(("df", "above", "printed"), [
-    (1, 3.1e-5, 10268.0608), (7, 0.001, 4.7853), (7, 0.005, 3.4995), (30, 0.0005, 3.6460), (120, 0.0005, 3.3735),
-    (1000, 0.005, 2.5808),
-])  # fmt: skip
+@pytest.mark.parametrize(("df", "above", "printed"), TABLES["quantiles"])
 def test_quantiles_are_those_of_printed_tables(df: float, above: float, printed: float) -> None:
     assert t_quantile(df, above) == pytest.approx(printed, rel=2e-5)
 
@@ -223,11 +223,7 @@ def test_a_first_rack_shows_its_one_bad_gpu_and_not_that_all_of_it_is_slow() -> 
 PLAIN_GOLDEN = Golden(1000.0, between=0.5, within=0.6, change=0.3, nodes=8, again=8, gpus=8)
 
 
-@pytest.mark.parametrize(("check", "detect", "fail", "passes", "clear", "least"), [
-    ("reference", None, 3.2297, 3.2297, 5.0856, 3.1100), ("reference", 10.0, 8.1441, 8.1441, 5.0856, 3.1100),
-    ("node", None, 2.6521, 2.6521, 4.2661, 3.3358), ("node", 3.5, 2.6521, 1.8860, 4.2661, 3.3358),
-    ("change", None, 1.3261, 1.3261, 2.1331, 1.6679),
-])  # fmt: skip
+@pytest.mark.parametrize(("check", "detect", "fail", "passes", "clear", "least"), TABLES["limits"])
 def test_limits_are_those_of_the_formulas(
     check: Any, detect: float | None, fail: float, passes: float, clear: float, least: float
 ) -> None:

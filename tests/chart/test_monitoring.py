@@ -14,22 +14,13 @@ from precision_lab.builds.binaries import binaries
 from precision_operator.monitoring.alerts import ALERTS, THRESHOLDS, runbook
 from tests.monitoring.replay import PROMTOOLS, check
 from tests.monitoring.test_alerts import CASES
+from tests.support.golden import beside
 from tests.support.helm import CHART, KUBERNETES, Helm, Manifest, of_kind
 
+TABLES = beside(__file__)
+
 ALL = {"rules": {"enabled": True}, "dashboards": {"enabled": True}}
-BRACES = '{{ $labels.node }} runs at {{ $value | humanizePercentage }}: {{ `x` }} {{ fail "evaluated" }}'
-RULES: dict[str, Any] = {
-    "groups": [
-        {"name": "fleet", "interval": "1m", "rules": [{"record": "precision:nodes", "expr": 'count(x{a="b"})'}]},
-        {
-            "name": "alerts",
-            "rules": [
-                {"alert": "Slow", "expr": "x > 0", "for": "1h", "labels": {"severity": "warning", "team": "a"}},
-                {"alert": "Down", "expr": "absent(x)", "annotations": {"summary": BRACES}},
-            ],
-        },
-    ]
-}
+RULES = TABLES["rules"]
 DASHBOARD = {"title": "Fleet", "panels": [{"targets": [{"legendFormat": "{{pool}}"}]}], "description": 'a "b"\n%s \\d'}
 
 

@@ -24,9 +24,11 @@ from precision_operator.report.facts import status_of_result
 from tests.agent.test_replay import CODONFM, replayed
 from tests.cli.api import Api
 from tests.exporter.test_families import body_of, parsed
-from tests.support.golden import FOLDER
+from tests.support.golden import FOLDER, beside
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 from tests.support.result_objects import request
+
+TABLES = beside(__file__)
 
 TABLE: dict[str, Any] = json.loads((FOLDER / "te_gemm_profiling.json").read_text(encoding="utf-8"))
 PUBLISHED = TABLE["b300_sxm6_autocast"]
@@ -118,11 +120,7 @@ def test_a_speedup_over_the_recorded_baseline_and_back_is_its_inverse() -> None:
 
 STEPS = ("separate", "primary-weights")
 OLD = {"scope": "mlp", "baseline": "fp8_block", "timing": "1/quick/mlp"}
-REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "attention in the old baseline's recipe": ({}, OLD, "an earlier agent kept attention's projections in fp8_block"),
-    "failed": ({"verdict": "unknown", "failure": "probe_failed: no"}, {}, "mxfp8 to compare with: probe_failed: no"),
-    "fell back": ({"verdict": "fallback"}, {}, "no figures of mxfp8 to compare with: its verdict is fallback"),
-}
+REFUSED = TABLES["refused"]
 
 
 def test_runs_over_different_baselines_are_compared_but_not_those_that_kept_attention_in_theirs() -> None:
@@ -184,10 +182,7 @@ def test_nothing_is_faster_than_a_baseline_whose_precision_is_in_doubt() -> None
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [
-        (("status", "--baseline", "mxfp8"), "of one profile: kubectl precision status PROFILE --baseline mxfp8"),
-        (("status", "nightly", "--baseline", "mxfp9"), "no node has figures of it; take one of bf16, mxfp8"),
-    ],
+    TABLES["impossible"],
 )
 def test_a_baseline_that_can_not_be_is_refused(words: tuple[str, ...], said: str, api: Api) -> None:
     api.profiles(profile_object())

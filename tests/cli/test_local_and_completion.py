@@ -23,6 +23,8 @@ from tests.cli.api import KUBECTL, Api, stand_in
 from tests.support.golden import beside
 from tests.support.report_objects import FINISHED, profile_object, report_object, report_status
 
+TABLES = beside(__file__)
+
 DOC = Path(__file__).parents[2] / "docs" / "kubectl.md"
 
 
@@ -59,13 +61,7 @@ def test_without_the_agents_program_it_says_how_to_install_it(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("command", "words", "passed"),
-    [
-        ("run", "--local --preset llama3-8b -v", "run --local --preset llama3-8b -v"),
-        ("run", "--local --help", "run --local --help"),
-        ("run", "--help --local", "run --local --help"),
-        ("verify-trace", "t.json.gz --claims mxfp8 -o json", "verify-trace t.json.gz --claims mxfp8 -o json"),
-        ("verify-trace", "--help", "verify-trace --help"),
-    ],
+    TABLES["passed"],
 )
 def test_the_agents_program_gets_all_options_and_its_exit_code_is_ours(
     tmp_path: Path, command: str, words: str, passed: str
@@ -88,7 +84,7 @@ def known(kind: str, given: Mapping[str, str]) -> Sequence[str]:
     return (names | {"pool": ["NVIDIA-GB200", "NVIDIA-H200"], "driver": ["570.1", "580.2"], "run": ["a3f1c2"]})[kind]
 
 
-ASKED: dict[str, tuple[list[str], list[str]]] = beside(__file__) | {"all commands": ([""], [*COMMANDS, ":4"])}
+ASKED: dict[str, tuple[list[str], list[str]]] = TABLES["completions"] | {"all commands": ([""], [*COMMANDS, ":4"])}
 
 
 @pytest.mark.parametrize(("typed", "expected"), ASKED.values(), ids=ASKED)

@@ -17,10 +17,13 @@ from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
 from tests.cli.test_report import with_detail
 from tests.cli.test_status_and_nodes import measured
+from tests.support.golden import beside
 from tests.support.golden_nodes import GPUS, MADE_AT, NONE_FAILS, gpu_names, hot, many, verified
 from tests.support.golden_nodes import measured_node as any_node
 from tests.support.node_objects import node_object, slice_object
 from tests.support.report_objects import fresh_no_more, profile_object
+
+TABLES = beside(__file__)
 
 SEED = 1
 HASHES = {preset: resolve(Workload(preset=preset)).hash for preset in ("llama3-8b", "llama3.1-405b")}
@@ -182,13 +185,7 @@ def test_a_label_splits_a_fleet_into_references_of_their_own(api: Api) -> None:
         assert f"--split {label}: no measured node" in api.run("reference", "create", "x", "--split", label).stderr
 
 
-@pytest.mark.parametrize(("words", "code", "told"), [
-    (("create",), 2, "name the reference"), (("show", "none"), 2, "there is no reference none"),
-    (("list",), 5, "there is no reference: make one"), (("create", "g", "--profile", "x"), 2, "there is no profile x"),
-    (("create", "g", "--accept-level", "x" * 201), 2, "one line of at most 200 characters"),
-    (("create", "g", "--accept-level", " "), 2, "--accept-level: say why"),
-    (("create", "g", "--except", "x"), 2, "has no report of it"), (("create", "g", "--with", "x"), 2, "no reference x"),
-])  # fmt: skip
+@pytest.mark.parametrize(("words", "code", "told"), TABLES["wrong"])
 def test_what_is_wrong_is_told(api: Api, words: tuple[str, ...], code: int, told: str) -> None:
     golden(api)
     done = api.run("reference", *words)

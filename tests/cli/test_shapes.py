@@ -24,7 +24,6 @@ spec:
   workload: {{preset: {}}}
 """
 PROFILE = "apiVersion: v1\nkind: ConfigMap\n" + DOCUMENT.format("a", "codonfm-5b") + DOCUMENT.format("b", "llama3-8b")
-FROM_CONFIG_MAP = "{workload: {huggingFaceConfig: {configMapKeyRef: {name: a, key: b}}}}"
 SIZES = ("--micro-batch-size", "2", "--sequence-length", "4096")
 
 
@@ -192,13 +191,7 @@ def test_wrong_input_ends_with_code_2_and_a_sentence_on_stderr(arguments: str, w
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [
-        ("a: [", ["nor YAML"]),
-        ("kind: PrecisionProfile", ["no spec.workload"]),
-        ("kind: PrecisionProfile\nspec: {workload: [1]}", ["no spec.workload"]),
-        (f"kind: PrecisionProfile\nspec: {FROM_CONFIG_MAP}", ["--hf-config"]),
-        ('{"model_type": "deepseek_v32"}', ["deepseek_v32", "sparse attention"]),
-    ],
+    TABLES["unusable"],
 )
 def test_a_file_that_cannot_be_used_is_refused(text: str, words: list[str]) -> None:
     result = run(*(("--hf-config", "-", *SIZES) if text.startswith("{") else ("-f", "-")), stdin=text)

@@ -13,30 +13,17 @@ from precision_operator.cluster.errors import TIMEOUT
 from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
 from tests.cli.test_gathering import ROLE, installed
+from tests.support.golden import beside
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, report_object
+
+TABLES = beside(__file__)
 
 APPS, PROGRAM = "apps/v1", "precision-profiler-operator"
 AGENT = {"app.kubernetes.io/name": "precision-agent"}
 POD = "precision-profiler-operator-7d4b9"
-PLANTED = {
-    "service account token": "eyJhbGciOiJSUzI1NiIsImtpZCI6IngifQ.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJl",
-    "bearer": "Authorization: Bearer abcdef.0123456789-planted",
-    "password": "password=planted-hunter2",
-    "quoted": '"registryPassword": "planted-quoted"',
-    "escaped": r"{\"api_key\": \"planted-escaped\"}",
-    "words": '"password": "planted with planted words"',
-    "flag": "--hub-token planted-flag",
-    "url": "https://user:planted-url@registry.example/v2",
-    "key": "-----BEGIN RSA PRIVATE KEY-----\nplantedMIIE\n-----END RSA PRIVATE KEY-----",
-    "cloud": "AKIAPLANTED012345678",
-    "hub": "hf_plantedPLANTEDplanted",
-    "long name": f"{'a_very_' * 12}long_token=planted",
-}
-API_ACCESS = {
-    "name": "kube-api-access",
-    "projected": {"sources": [{"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}]},
-}
+PLANTED = TABLES["planted"]
+API_ACCESS = TABLES["api_access"]
 """What the API server adds to each pod that has a token."""
 
 

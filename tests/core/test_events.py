@@ -7,7 +7,10 @@ import pytest
 
 from precision_api.kinds.profile import ProfileStatus
 from precision_operator.core.status.events import Note, event, notes
+from tests.support.golden import beside
 from tests.support.world import MINUTE, NOW, profile
+
+TABLES = beside(__file__)
 
 
 def status(reasons: dict[str, int] | None = None, **conditions: str) -> ProfileStatus:
@@ -25,32 +28,10 @@ def status(reasons: dict[str, int] | None = None, **conditions: str) -> ProfileS
     return ProfileStatus.model_validate({"conditions": turned, "reasons": rows})
 
 
-CHANGES: dict[str, tuple[ProfileStatus, ProfileStatus, str]] = {
-    "a new profile that is accepted": (status(), status(Accepted="True Accepted"), "Normal Accepted"),
-    "a profile that is refused": (
-        status(Accepted="True Accepted"),
-        status(Accepted="False ImageNotAllowed"),
-        "Warning ImageNotAllowed",
-    ),
-    "refused for another reason": (
-        status(Accepted="False ImageNotAllowed"),
-        status(Accepted="False ConfigMapMissing"),
-        "Warning ConfigMapMissing",
-    ),
-    "all measured": (status(Complete="False Measuring"), status(Complete="True AllMeasured"), "Normal AllMeasured"),
-    "nodes failed": (status(Degraded="False NoFailures"), status(Degraded="True NodesFailed"), "Warning NodesFailed"),
-    "work begins again": (status(Complete="True AllMeasured"), status(Complete="False Measuring"), ""),
-    "agents come and go": (status(Progressing="False Idle"), status(Progressing="True Measuring"), ""),
-    "nothing": (status(Accepted="True Accepted"), status(Accepted="True Accepted"), ""),
-    "the first node that crashes": (status(), status({"AgentCrashed": 1}), "Warning AgentCrashed"),
-    "one more node that crashes": (status({"AgentCrashed": 1}), status({"AgentCrashed": 2}), ""),
-    "nodes that wait": (status(), status({"Busy": 3, "Cordoned": 1, "MIGEnabled": 2}), ""),
-}
-
-
-@pytest.mark.parametrize(("before", "after", "told"), CHANGES.values(), ids=CHANGES)
-def test_only_what_people_must_know_is_told(before: ProfileStatus, after: ProfileStatus, told: str) -> None:
-    assert [f"{note.type} {note.reason}" for note in notes(before, after)] == ([told] if told else [])
+@pytest.mark.parametrize(("before", "after", "told"), TABLES["changes"].values(), ids=TABLES["changes"])
+def test_only_what_people_must_know_is_told(before: dict[str, Any], after: dict[str, Any], told: str) -> None:
+    written = [f"{note.type} {note.reason}" for note in notes(status(**before), status(**after))]
+    assert written == ([told] if told else [])
 
 
 def test_a_failure_is_told_with_how_many_nodes_and_one_of_them() -> None:

@@ -10,6 +10,7 @@ from precision_operator.core.reasons import Said
 from precision_operator.core.results.endings import NoResult
 from precision_operator.core.results.ingest import MESSAGE_LIMIT
 from precision_operator.core.results.log_tail import HUNG_SECONDS, LOG_CHARACTERS, explained, log_tail, no_log
+from tests.support.golden import beside
 
 LATE = NoResult(Said("DeadlineExceeded", words="It is late."))
 RAN = timedelta(seconds=1860)
@@ -20,27 +21,8 @@ def told(log: str | None) -> NoResult:
     return explained(LATE, "n1", RAN, log)
 
 
-LOGS: dict[str, tuple[str, str, str]] = {
-    "it stood": (
-        "    9 s  warming up until steady, about 9:01 left\n  160 s  measuring, about 5:11 left\n",
-        "AgentHung",
-        "The agent hung: it did not end itself at its deadline and was stopped after 1860 s, 1700 s after its last "
-        "progress (measuring). Check the GPUs of n1: nvidia-smi,",
-    ),
-    "it stood, and something else wrote on": (
-        "  160 s  building and checking\n" + "NVRM: Xid 79\n" * 9,
-        "AgentHung",
-        "1700 s after its last progress (building and checking).",
-    ),
-    "it was slow": (
-        " 1801 s  writing\n",
-        "DeadlineExceeded",
-        "was stopped after 1860 s: it made progress until 59 s before (writing). Measure less: ",
-    ),
-    "its clock is ahead": (" 1900 s  writing\n", "DeadlineExceeded", "it made progress until 0 s before (writing)"),
-    "another image": ("hello\n", "DeadlineExceeded", "after 1860 s: the end of its log shows no phase. Measure less: "),
-    "no log": (no_log("the kubelet does not answer"), "DeadlineExceeded", "after 1860 s: there is no log of it."),
-}
+NO_LOG = (no_log("the kubelet does not answer"), "DeadlineExceeded", "after 1860 s: there is no log of it.")
+LOGS = beside(__file__) | {"no log": NO_LOG}
 
 
 @pytest.mark.parametrize(("log", "reason", "words"), LOGS.values(), ids=LOGS)

@@ -13,8 +13,11 @@ from precision_operator.core.eligibility.request import ResolvedProfile, resolve
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS, Said
+from tests.support.golden import beside
 from tests.support.node_objects import node_object
 from tests.support.world import MINUTE, NOW, at_once, gone, job, measured, nodes, observed, pod, profile, report, tried
+
+TABLES = beside(__file__)
 
 
 def run_of(asking: ProfileView) -> str:
@@ -267,14 +270,8 @@ def test_what_no_watch_shows_is_looked_at_again_within_seconds() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "wakes"),
-    [
-        ({"schedule": {"cron": "30 * * * *"}}, True),
-        ({"schedule": {"maxAge": "1h"}}, True),
-        ({"schedule": {"maxAge": "999999d"}}, True),
-        ({"schedule": {"cron": "30 * * * *"}, "suspend": True}, False),
-        ({}, False),
-    ],
-    ids=["a tick", "an age", "an age before all time", "suspended", "measured once"],
+    TABLES["wakes"].values(),
+    ids=TABLES["wakes"],
 )
 def test_a_run_that_time_alone_begins_wakes_the_operator_though_nothing_else_happens(
     changes: dict[str, Any], wakes: bool

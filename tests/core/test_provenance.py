@@ -14,22 +14,15 @@ from precision_operator.exporter.reading import read_report
 from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, racks, report_facts
 from precision_operator.report.facts import reading_of_result
 from tests.support.fleets import NOW
+from tests.support.golden import beside
 from tests.support.report_objects import profile_object, report_object, report_status
 from tests.support.result_objects import result
 from tests.support.world import job, report
 
+TABLES = beside(__file__)
+
 MADE_UP = {"field": "watts", "assumption": "a share of the limit"}
-RUNS: dict[str, tuple[dict[str, Any], str]] = {
-    "taken on the hardware": ({"provenance": "measured", "backend": "transformer-engine"}, "measured"),
-    "published": ({"provenance": "replayed", "backend": "replay"}, "replayed"),
-    "made up": ({"provenance": "simulated", "backend": "replay"}, "simulated"),
-    "with a field that was made up": (
-        {"provenance": "simulated", "backend": "replay", "simulated": (MADE_UP,)},
-        "simulated",
-    ),
-    "of a CPU, by an older agent": ({"provenance": "measured", "backend": "torch-cpu"}, "trial"),
-    "of a CPU": ({"provenance": "trial", "backend": "torch-cpu"}, "trial"),
-}
+RUNS = TABLES["runs"]
 RUN = pytest.mark.parametrize(("run", "told"), RUNS.values(), ids=RUNS)
 
 

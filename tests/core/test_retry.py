@@ -209,16 +209,7 @@ def ended_by(*reasons: str) -> ReportStatus:
     return status
 
 
-IN_A_ROW = [
-    (["PendingTooLong"], 1),
-    (["PendingTooLong"] * 3, 3),
-    (["PendingTooLong", "AgentCrashed", "PendingTooLong"], 1),
-    (["PendingTooLong", "PendingTooLong", "Disrupted"], 2),
-    (["Disrupted"] * 5, 1),
-]
-
-
-@pytest.mark.parametrize(("reasons", "times"), IN_A_ROW)
+@pytest.mark.parametrize(("reasons", "times"), TABLES["in_a_row"])
 def test_the_rest_grows_with_disruptions_in_a_row_but_not_with_those_by_others(reasons: list[str], times: int) -> None:
     assert ended_by(*reasons).attempt.disruptions == times
 

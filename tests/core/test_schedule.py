@@ -10,7 +10,10 @@ from precision_api.kinds.profile import Schedule
 from precision_operator.core.eligibility.schedule import jitter, last_tick, next_tick, schedule_problem
 from precision_operator.core.observe.observed import Observed
 from precision_operator.core.plan import plan
+from tests.support.golden import beside
 from tests.support.world import MINUTE, NOW, measured, observed, profile, report
+
+TABLES = beside(__file__)
 
 UID = "uid-nightly"
 
@@ -24,35 +27,10 @@ def schedule(cron: str | None = None, zone: str = "UTC", jitter_seconds: int = 0
     return Schedule(cron=cron, time_zone=zone, jitter_seconds=jitter_seconds)
 
 
-TICKS: dict[str, tuple[Schedule, str, str, str]] = {
-    "each night": (schedule("0 2 * * *"), "2026-11-21 09:00", "2026-11-21 02:00", "2026-11-22 02:00"),
-    "at the minute itself": (schedule("0 2 * * *"), "2026-11-21 02:00", "2026-11-21 02:00", "2026-11-22 02:00"),
-    "a moment before it": (schedule("0 2 * * *"), "2026-11-21 01:59:59", "2026-11-20 02:00", "2026-11-21 02:00"),
-    "a moment after it": (schedule("0 2 * * *"), "2026-11-21 02:00:01", "2026-11-21 02:00", "2026-11-22 02:00"),
-    "on Saturdays": (schedule("30 6 * * 6"), "2026-11-21 09:00", "2026-11-21 06:30", "2026-11-28 06:30"),
-    "each quarter": (schedule("*/15 * * * *"), "2026-11-21 09:07", "2026-11-21 09:00", "2026-11-21 09:15"),
-    "in Berlin": (schedule("0 2 * * *", "Europe/Berlin"), "2026-11-21 09:00", "2026-11-21 01:00", "2026-11-22 01:00"),
-    "Kathmandu": (schedule("0 2 * * *", "Asia/Kathmandu"), "2026-11-21 09:00", "2026-11-20 20:15", "2026-11-21 20:15"),
-    "a leap day": (schedule("0 0 29 2 *"), "2026-11-21 09:00", "2024-02-29 00:00", "2028-02-29 00:00"),
-    "over the spring change": (
-        schedule("0 12 * * *", "Europe/Berlin"),
-        "2027-03-28 09:30",
-        "2027-03-27 11:00",
-        "2027-03-28 10:00",
-    ),
-    "over the autumn change": (
-        schedule("0 12 * * *", "Europe/Berlin"),
-        "2026-10-25 10:30",
-        "2026-10-24 10:00",
-        "2026-10-25 11:00",
-    ),
-}
-
-
-@pytest.mark.parametrize(("given_", "now", "last", "following"), TICKS.values(), ids=TICKS)
-def test_the_last_and_the_next_time_of_a_schedule(given_: Schedule, now: str, last: str, following: str) -> None:
-    assert last_tick(given_, UID, at(now)) == at(last)
-    assert next_tick(given_, UID, at(now)) == at(following)
+@pytest.mark.parametrize(("fields", "now", "last", "following"), TABLES["ticks"].values(), ids=TABLES["ticks"])
+def test_the_last_and_the_next_time_of_a_schedule(fields: list[str], now: str, last: str, following: str) -> None:
+    assert last_tick(schedule(*fields), UID, at(now)) == at(last)
+    assert next_tick(schedule(*fields), UID, at(now)) == at(following)
 
 
 def test_an_hour_that_a_clock_leaves_out_or_repeats_begins_its_run_once() -> None:
@@ -120,25 +98,13 @@ def test_jitter_is_fixed_for_a_profile_and_within_its_bound(seconds: int, uid: s
     assert timedelta(0) <= late <= timedelta(seconds=seconds)
 
 
-PROBLEMS: dict[str, tuple[Schedule, str]] = {
-    "four fields": (schedule("10 12 1 * "), "can't be read"),
-    "six fields": (schedule("* * * * * *"), "it has 6 fields (with six, the first would be seconds"),
-    "a name": (schedule("@midnight"), "it has 1 fields"),
-    "no number": (schedule("a b c d e"), "can't be read"),
-    "minute 61": (schedule("61 2 * * *"), "can't be read"),
-    "30 February": (schedule("0 0 30 2 *"), "Bad day-of-month"),
-    "an unknown zone": (schedule("0 2 * * *", "Europe/Atlantis"), "no time zone that is known: write an IANA name"),
-    "a zone that is a folder": (schedule("0 2 * * *", "Europe"), "no time zone that is known"),
-}
-
-
-@pytest.mark.parametrize(("given_", "words"), PROBLEMS.values(), ids=PROBLEMS)
-def test_a_schedule_that_cannot_be_kept_is_refused_with_its_field_and_the_remedy(given_: Schedule, words: str) -> None:
-    found = schedule_problem(given_, NOW)
-    assert words in found
-    assert found.startswith("spec.schedule.")
-    own = profile(schedule=given_.model_dump(by_alias=True, exclude_none=True))
-    asked = plan(observed([own])).profiles[0].asked
+@pytest.mark.parametrize(("fields", "words"), TABLES["problems"].values(), ids=TABLES["problems"])
+def test_a_schedule_that_cannot_be_kept_is_refused_with_its_field_and_the_remedy(fields: list[str], words: str) -> None:
+    problem = schedule_problem(schedule(*fields), NOW)
+    assert words in problem
+    assert problem.startswith("spec.schedule.")
+    refused = profile(schedule=schedule(*fields).model_dump(by_alias=True, exclude_none=True))
+    asked = plan(observed([refused])).profiles[0].asked
     assert getattr(asked, "reason", None) == "InvalidSchedule"
     assert words in getattr(asked, "message", "")
 

@@ -28,26 +28,7 @@ TABLES = beside(__file__)
 pytestmark = pytest.mark.cluster
 
 DAY = 86_400.0
-RANGES: dict[str, tuple[float, float]] = {
-    "nodes": (0, 24),
-    "count": (0, 1e6),
-    "percent": (-0.1, 1.3),
-    "speedup": (0.5, 6),
-    "teraflops": (100, 15e3),
-    "tokens_per_second": (1e3, 1e6),
-    "tokens_per_second_per_gpu": (1e3, 1e5),
-    "flops_per_second": (100, 5000),
-    "tokens_per_second_per_mw": (1e6, 1e8),
-    "tokens_per_joule": (1, 100),
-    "dollars_per_million_tokens": (1e-3, 10),
-    "seconds": (0, 10 * DAY),
-    "long_seconds": (0, 100 * DAY),
-    "per_minute": (0, 1e4),
-    "kilowatts": (1, 1e4),
-    "dollars": (0, 1e12),
-    "megawatt_hours": (0.1, 1e4),
-    "bytes": (1e9, 1e12),
-}
+RANGES = TABLES["ranges"]
 """What a value of this unit can be in the fleet of 24 nodes: a figure in another unit lies elsewhere."""
 
 

@@ -24,27 +24,20 @@ from precision_operator.core import rbac
 from precision_operator.core.attempts.manifest import owner
 from precision_operator.core.observe.clock import parse_time
 from tests.support.eventually import eventually
+from tests.support.golden import beside
 from tests.support.helm import command_in_docs
 from tests.support.other_version import CHART as IN_TREE
 from tests.support.other_version import other_version
 from tests.support.site import profile_manifest
+
+TABLES = beside(__file__)
 
 pytestmark = pytest.mark.cluster
 
 WATCHED = "training"
 LONG, SHORT = "long", "short"
 FLEET = [NodeSpec("GB200", name=LONG, traits=("agent-seconds:3600",)), NodeSpec("H100", name=SHORT)]
-AUTO: dict[str, Any] = {
-    "watchNamespaces": [WATCHED],
-    "serviceMonitor": {"enabled": "auto"},
-    "rules": {"enabled": "auto"},
-    "dashboards": {"enabled": True},
-    "networkPolicy": {"enabled": True},
-    "policies": {"idle": {"enabled": True}, "agents": {"enabled": True}},
-    "profilesPerNamespace": {"max": 2},
-    "extraLabels": {"cost-centre": "a17"},
-    "exporter": {"replicas": 2},
-}
+AUTO = TABLES["auto"]
 SHARED: dict[str, Any] = {"crds": {"enabled": False}, "agent": {"priorityClass": {"create": False}}}
 """Of a release that leaves to another one what a cluster has once."""
 Object = dict[str, Any]

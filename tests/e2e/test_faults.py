@@ -13,20 +13,14 @@ from precision_api.facts import names
 from precision_lab.fleet.fleet import NodeSpec
 from precision_operator.core.reasons import REASONS
 from tests.support.eventually import eventually
+from tests.support.golden import beside
 from tests.support.history import created
 from tests.support.site import MARK, Profile, Scene, specs
 
+TABLES = beside(__file__)
+
 pytestmark = pytest.mark.cluster
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 1024,
-    "intermediate_size": 2048,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 4,
-    "vocab_size": 32000,
-}
+LLAMA = TABLES["llama"]
 
 
 @dataclass(frozen=True)

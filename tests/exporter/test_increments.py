@@ -18,20 +18,16 @@ from precision_operator.exporter.shards import place
 from precision_operator.exporter.store import Store
 from tests.support import report_objects
 from tests.support.examples import examples
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
 
 Raw = dict[str, Any]
 SHARDS = 2
 NODES = [name for number in range(300) if place(name := f"n{number}", SHARDS)[1] == 0][:6]
 """Of few groups, so that a group has nodes that change and nodes that stay."""
 
-CHANGES: dict[str, Mapping[str, Any]] = {
-    "plain": {},
-    "throttled": {"throttledShare": "0.2", "throttleReason": "hardware_thermal"},
-    "fallback": {"verdict": "fallback"},
-    "one slow GPU": {"gpuSpread": "0.82", "quantizationTax": "0.1"},
-    "without a rate": {"tokensPerSecond": None},
-    "another power scope": {"powerScope": "gpu", "gemmSpeedup": {"autocast": "-0.0", "prequantized": "0"}},
-}
+CHANGES = TABLES["changes"]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,10 @@ from precision_operator.exporter.shards import GROUPS, place
 from precision_operator.exporter.store import Store
 from tests.exporter.test_plans import plan_object
 from tests.support.exposition import store_of
+from tests.support.golden import beside
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
+
+TABLES = beside(__file__)
 
 NODES = [f"gb200-{number:04d}" for number in range(60)]
 
@@ -123,11 +126,7 @@ def test_a_node_that_became_slow_has_its_standing_shown_although_its_own_report_
 
 @pytest.mark.parametrize(
     ("level", "shown", "hidden"),
-    [
-        ("pool", ["precision_pool_nodes", "precision_profile_nodes"], ["precision_node_info"]),
-        ("node", ["precision_pool_nodes", "precision_node_info"], ["precision_node_gemm_speedup_ratio"]),
-        ("detail", ["precision_node_info", "precision_node_gemm_speedup_ratio"], []),
-    ],
+    TABLES["levels"],
 )
 def test_the_level_decides_which_families_are_shown(level: Level, shown: list[str], hidden: list[str]) -> None:
     text = build(fleet_store(NODES[:5], level).view(), 0 if level == "pool" else 1).text.decode()
@@ -137,11 +136,7 @@ def test_the_level_decides_which_families_are_shown(level: Level, shown: list[st
 
 @pytest.mark.parametrize(
     ("size", "told"),
-    [
-        (LIMIT_BYTES * 7 // 10, None),
-        (LIMIT_BYTES * 9 // 10, "/metrics/shard/0 nears what scrapers take (16 MiB; vmagent refuses more): 14.4 MiB"),
-        (LIMIT_BYTES + 1, "/metrics/shard/0 is beyond what scrapers take (16 MiB; vmagent refuses more): 16.0 MiB"),
-    ],
+    TABLES["limits"],
 )
 def test_a_body_that_nears_the_limit_says_how_many_shards_it_takes(size: int, told: str | None) -> None:
     body = build(fleet_store(NODES).view())

@@ -23,6 +23,9 @@ from precision_lab.demo.demo import make_room
 from precision_lab.processes import ports
 from precision_lab.processes.processes import ProcessError, Processes, launch
 from precision_lab.processes.supervisor import Identity
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
 
 
 @pytest.fixture
@@ -183,14 +186,7 @@ def saying(folder: Path, name: str, words: str) -> Path:
     return path
 
 
-SAID = {
-    "etcd": "etcd Version: 3.6.4\nGit SHA: abc",
-    "kube-apiserver": "Kubernetes v1.36.3",
-    "kubectl": "Client Version: v1.36.3\nKustomize Version: v5.7.1",
-    "kwok": "kwok version v0.8.0 go1.26.1 (linux/amd64)",
-    "helm": "v3.18.4+gd80839c",
-    "prometheus": "prometheus, version 3.15.0 (branch: , revision: unknown)",
-}
+SAID = TABLES["said"]
 
 
 @pytest.mark.parametrize(("name", "words"), SAID.items())

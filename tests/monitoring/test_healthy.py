@@ -18,6 +18,9 @@ import pytest
 from precision_operator.monitoring.alerts import ALERTS
 from tests.monitoring.replay import PARTS, alerting, check, label_text, read_by
 from tests.monitoring.story import DAY, HOUR, MINUTE, Moment, Node, Profile, Programs, series
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
 
 pytestmark = pytest.mark.cluster
 
@@ -194,15 +197,7 @@ def moments(events: Events) -> list[Moment]:
     return moments_so_far
 
 
-LOOKED_AT = {
-    "nodes and pools": {
-        "count(count by (cluster, profile, pool) (precision:pool_degradation_ratio))": 2,
-        "count(count_over_time(precision:pool_driver_energy_ratio[{days}d]))": 1,
-    },
-    "profiles and programs": {
-        "count(group by (cluster, profile) (precision:profile_last_result_timestamp_seconds))": 5
-    },
-}
+LOOKED_AT = TABLES["looked_at"]
 """By part of the alerts: queries that show that the story was looked at, and their answers for one cluster.
 
 Pools of at least three nodes; those with two drivers; all profiles but the one that was deleted.

@@ -16,18 +16,14 @@ from types import ModuleType
 from typing import Any
 
 from tests.rehearsal.calls import backend_notes, profiler_notes
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
 
 PREFIX = "Rehearsal (no GPU), like "
 """How the device's name begins."""
 SOURCE = "a rehearsal of the agent on a CUDA runtime without a device: no GPU was there"
-SIMULATED: Mapping[str, str] = {
-    "seconds": "kernels do nothing; they take a time that is made up from their threads, or from a GEMM's FLOPs",
-    "energy": "watts are made up by kind of kernel",
-    "kernels": "names of GEMM kernels are those that the real libraries might choose",
-    "verification.errors": "nothing is computed: errors are the middle of the recipe's band, every number is finite",
-    "loss": "nothing is computed",
-    "health, clocks, device_memory": "what NVML is asked beside power stands still",
-}
+SIMULATED = TABLES["simulated"]
 """Fields of the result that nobody measured, and what they were made up from."""
 
 

@@ -13,6 +13,9 @@ from tests.security.controls import recorder
 from tests.security.controls.control import ROOT, RULE, Change, Control
 from tests.security.controls.table import CONTROLS
 from tests.security.controls.trial import ControlError, caught, copied, passed, without_protection
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
 
 PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")
 
@@ -66,16 +69,9 @@ def broken():
 def test_setup(broken):
     pass
 """
-TOYS = {
-    "a test that fails": ("min(n, 5)", "n", "test_bound", ""),
-    "a test that passes anyway": ("min(n, 5)", "n", "test_nothing", "test_nothing still passes"),
-    "code that can't be imported": ("def bound", "def found", "test_bound", "pytest could not run the tests"),
-    "code that raises": ("min(n, 5)", "m", "test_bound", "ended by NameError"),
-    "a fixture that fails": ("min(n, 5)", "n", "test_setup", "(setup)"),
-}
 
 
-@pytest.mark.parametrize("toy", TOYS.values(), ids=TOYS)
+@pytest.mark.parametrize("toy", TABLES["toys"].values(), ids=TABLES["toys"])
 def test_a_control_is_shown_by_an_assertion_of_its_own_test_alone(
     toy: tuple[str, str, str, str], tmp_path: Path
 ) -> None:

@@ -39,19 +39,17 @@ from precision_operator.exporter.text import header, sample_template, samples
 from precision_operator.report.facts import reading_of_result
 from precision_operator.report.page import page
 from tests.report.sample import fleet_page, full_result, node_page
+from tests.support.golden import beside
 from tests.support.report_objects import FINISHED as FINISHED_AT
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 from tests.support.result_objects import HASH, recipe_result, result
 from tests.support.world import NOW, job, pod, report
 
+TABLES = beside(__file__)
+
 FINISHED = job(finished="Complete", finished_at=NOW, request_hash=HASH)
 FAILED = replace(FINISHED, finished="Failed", failure_reason="BackoffLimitExceeded")
-ATTACKS = (
-    "\x1b[2J\x1b[1;1HComplete", "\x1b]0;a title\x07", "\x1b]52;c;cm0gLXJmIC8=\x07", "\x9b31m", "\x08\x08\x08", "\r",
-    "\nprecision-operator INFO leading as me", "\u202egnp.exe", "\u2066", "\u200b", "\x00", "\x7f",
-    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</title><svg onload=alert(1)>", "&lt;b&gt;",
-    '"} 1\nprecision_fake{node="a"} 2', '\\"', "\\", "%s%d{0}", "${jndi:ldap://x}", "=cmd|' /C calc'!A0",
-)  # fmt: skip
+ATTACKS = TABLES["attacks"]
 hostile = st.lists(st.sampled_from(ATTACKS) | st.text(max_size=8), max_size=5).map("".join).map(lambda s: s[:200])
 
 
@@ -148,13 +146,7 @@ def test_programs_read_what_was_written_and_terminals_see_no_control_characters(
 
 @pytest.mark.parametrize(
     ("cell", "written"),
-    [
-        ("=HYPERLINK(A1)", "'=HYPERLINK(A1)"),
-        ("@SUM(A1)", "'@SUM(A1)"),
-        ("-2+cmd", "'-2+cmd"),
-        ("-3.2%", "-3.2%"),
-        ("-", "-"),
-    ],
+    TABLES["cells"],
 )
 def test_a_spreadsheet_takes_no_cell_for_a_formula(cell: str, written: str) -> None:
     assert as_csv([{"node": cell, "flags": [cell]}], ["node", "flags"]) == f"node,flags\n{written},{written}"

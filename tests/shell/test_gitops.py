@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -12,32 +11,17 @@ import yaml
 from precision_api.facts.names import API_VERSION, PROFILE_KIND
 from precision_lab.builds.binaries import binaries
 from precision_operator.cluster import ApiError, paths
+from tests.support.golden import beside
 from tests.support.node_objects import node_object
 from tests.support.operator_in_memory import JOBS, PROFILES, OperatorInMemory
+
+TABLES = beside(__file__)
 
 FOLDER = Path(__file__).parents[2] / "integrations"
 ARGO = FOLDER / "argo-cd" / "precisionprofiler.io" / "PrecisionProfile"
 NODES = ("n1", "n2", "n3", "n4")
-ALL_FAIL: dict[str, Any] = {"retry": {"limit": 0}, "maxConcurrent": 4}
 QUOTA = 'jobs.batch "x" is forbidden: exceeded quota: q, requested: count/jobs.batch=1, used: 0, limited: 0'
-STEPS: dict[str, tuple[dict[str, Any], str]] = {
-    "unseen": ({}, ""),
-    "edited": ({}, "begin end n1 n2 n3 n4 edit"),
-    "invalid": ({"workload": {"preset": "llama9"}}, "begin"),
-    "running": ({}, "begin run"),
-    "refused": ({}, "refuse begin"),
-    "suspended": ({"suspend": True}, "begin"),
-    "suspended-agents-run": ({}, "begin run suspend"),
-    "stopped-by-admin": ({"target": {"nodeNames": ["n1"]}}, "stop begin"),
-    "canary-failed": ({"rollout": ALL_FAIL | {"canary": 1}}, "begin fail n1"),
-    "too-many-failures": ({"rollout": ALL_FAIL | {"maxFailures": 1, "maxConcurrent": 2}}, "begin fail n1 n2 end n3"),
-    "succeeded": ({}, "begin end n1 n2 n3 n4"),
-    "one-waits": ({}, "cordon n1 begin end n2 n3 n4"),
-    "all-wait": ({}, "cordon n1 n2 n3 n4 begin"),
-    "one-failed": ({"rollout": ALL_FAIL}, "begin fail n1 end n2 n3 n4"),
-    "all-failed": ({"rollout": ALL_FAIL}, "begin fail n1 n2 n3 n4"),
-    "no-nodes": ({"target": {"nodeNames": ["nowhere"]}}, "begin"),
-}
+STEPS = TABLES["steps"]
 """By file: the profile's spec, and what happens, one word each, and to which nodes."""
 
 

@@ -20,11 +20,14 @@ from precision_operator.exporter.families import pools
 from precision_operator.shell import reconcile
 from precision_operator.shell.observing import gather, reader
 from tests.support.fake_cluster import agent_pod
+from tests.support.golden import beside
 from tests.support.node_objects import node_object
 from tests.support.non_interference.hostile_objects import DRIVER, TENANT, Device
 from tests.support.non_interference.in_memory import check_in_memory
 from tests.support.operator_in_memory import OperatorInMemory
 from tests.support.world import MINUTE, SETTINGS
+
+TABLES = beside(__file__)
 
 WORLDS = 100
 
@@ -75,14 +78,7 @@ async def test_a_pod_that_names_an_ended_job_of_another_namespace_is_not_its_age
 
 @pytest.mark.parametrize(
     ("node", "asked", "claim", "holds"),
-    [
-        ("cpu", {"nvidia.com/gpu": "1"}, None, False),
-        ("n1", {"nvidia.com/gpu": "9"}, None, False),
-        ("n1", {"nvidia.com/gpu": "1"}, None, True),
-        ("n1", {}, "never-made", False),
-        ("n1", {}, "elsewhere", False),
-        ("n1", {}, "here", True),
-    ],
+    TABLES["pods_by_hand"],
 )
 async def test_a_pod_by_hand_of_a_gone_job_keeps_its_place_only_with_gpus_of_its_node(
     node: str, asked: dict[str, str], claim: str | None, holds: bool

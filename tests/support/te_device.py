@@ -11,15 +11,11 @@ import torch
 
 from precision_agent.backends.te.session.engine import Peaks, Work
 from precision_api.facts.recipes import RECIPES, Recipe
+from tests.support.golden import beside
 
-GEMM: dict[str | None, tuple[str, float]] = {
-    None: ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", 10.0),
-    "fp8_delayed": ("nvjet_qqtst_128x256_128x4_1x2_h_bz_TNT", 6.0),
-    "fp8_current": ("nvjet_qqtst_128x256_128x4_1x2_h_bz_TNT", 6.0),
-    "fp8_block": ("nvjet_qqtst_128x128_128x6_2x1_v_bz_Avec128_Bblk128_TNT", 7.0),
-    "mxfp8": ("nvjet_qqtst_256x256_128x4_2x2_2cta_h_bz_Avec32UE8M0_Bvec32UE8M0_TNT", 6.0),
-    "nvfp4": ("nvjet_ootst_256x256_256x4_2x2_2cta_h_bz_Avec16UE4M3_Bvec16UE4M3_TNT", 4.0),
-}
+TABLES = beside(__file__)
+
+GEMM = TABLES["gemm"]
 GEMM |= {name: GEMM[row.variant_of] for name, row in RECIPES.items() if row.variant_of}
 """Kernel and microseconds of a GEMM by recipe; None is bf16."""
 ERROR: dict[Recipe, float] = {

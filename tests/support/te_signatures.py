@@ -19,6 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.support.golden import beside
+
+TABLES = beside(__file__)
+
 TAGS = ("v2.8", "v2.9", "v2.12", "v2.16", "v2.18", "v2.20")
 OUT = Path(__file__).parents[2] / "agent/precision_agent/backends/te_signatures.json"
 PYTORCH = "transformer_engine/pytorch"
@@ -37,14 +41,7 @@ class Symbol:
 
 
 _QUANTIZATION = (f"{PYTORCH}/quantization.py", f"{PYTORCH}/fp8.py")
-_MODULES = {
-    "Linear": "module/linear.py", "LayerNormLinear": "module/layernorm_linear.py",
-    "GroupedLinear": "module/grouped_linear.py", "LayerNormMLP": "module/layernorm_mlp.py",
-    "MultiheadAttention": "attention/multi_head_attention.py",
-    "DotProductAttention": "attention/dot_product_attention/dot_product_attention.py",
-    "Fp8Padding": "module/fp8_padding.py", "Fp8Unpadding": "module/fp8_unpadding.py",
-    "TransformerLayer": "transformer.py",
-}  # fmt: skip
+_MODULES = TABLES["modules"]
 SYMBOLS = (
     *(Symbol(f"pytorch.{name}", name, _QUANTIZATION) for name in (
         "autocast", "fp8_autocast", "quantized_model_init", "fp8_model_init")),
