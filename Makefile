@@ -25,7 +25,7 @@ URL ?=
 DIGESTS ?=
 
 .PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-faults test-node-leftovers node-readiness security-controls compare-commits node-packages lint generate check-generated lock build-lab browser
-.PHONY: screenshots benchmark images images-check release publish sbom audit clean
+.PHONY: screenshots benchmark sizes images images-check release publish sbom audit clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -127,6 +127,10 @@ benchmark: setup ## Run the benchmarks and print their tables.
 	$(BIN)/python -m benchmarks.plan
 	$(BIN)/python -m benchmarks.spread simulate
 	$(BIN)/python -m benchmarks.planner
+
+SIZES ?= 1000x1 1000x3
+sizes: setup ## Measure what programs, etcd and Prometheus need at SIZES (NODESxPROFILES), and write docs/scale.md (some ten minutes).
+	$(BIN)/python -m benchmarks.sizes $(SIZES) --json
 
 images: ## Build and push both images: make images REGISTRY=registry.example.com/team [PLATFORMS=...] [BUILDER=...] [DIGESTS=FILE].
 	PYTHONPATH=lab $(PYTHON) -m precision_lab.release.images push --registry "$(REGISTRY)" --platforms "$(PLATFORMS)" \

@@ -67,12 +67,12 @@ def node_level(sweep: Sweep) -> NodeLevel:
     return NodeLevel({"/metrics": body.fleet + own_metrics.text(), **shards})
 
 
-def start(processes: Processes, target: Target) -> Prometheus:
+def start(processes: Processes, target: Target, seconds: float = 30.0) -> Prometheus:
     """Prometheus with the rules as they are shipped, but for their interval."""
     rules = processes.run_dir / "rules.yaml"
     rules.write_text(rule_file.text(interval="30s", lasts="0s"))
     data = processes.run_dir / "data"
-    return start_prometheus(processes, PrometheusSettings((target,), (rules,), 30.0, 30.0, data=data))
+    return start_prometheus(processes, PrometheusSettings((target,), (rules,), seconds, 30.0, data=data))
 
 
 def write_week(prometheus: Prometheus, node: str) -> int:

@@ -51,7 +51,7 @@ class ProcessFigures:
     after_burst_mib: float
 
 
-def report_bytes(index: int, pools: int, version: int, rate: float) -> bytes:
+def report_bytes(index: int, pools: int, version: int, rate: float, profile: str = "nightly") -> bytes:
     """One report as an API server lists it."""
     rows = [
         recipe_row(
@@ -78,19 +78,19 @@ def report_bytes(index: int, pools: int, version: int, rate: float) -> bytes:
     fields = {"f:status": {".": {}, "f:results": {}, "f:run": {}, "f:attempt": {}, "f:history": {}}}
     managed = {"manager": "precision-profiler", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields}
     meta = {"resourceVersion": str(version), "managedFields": [managed, managed | {"subresource": "status"}]}
-    raw = report_object(f"gb200-{index:05}", namespace=NAMESPACE, status=status, **meta)
+    raw = report_object(f"gb200-{index:05}", profile, NAMESPACE, status, **meta)
     return json.dumps(raw, separators=(",", ":")).encode()
 
 
 class StandIn:
-    """Lists and watches of one profile and its reports."""
+    """Lists and watches of profiles, and of the reports that each has of all nodes."""
 
-    def __init__(self, nodes: int, pools: int) -> None:
-        self._pools = pools
-        profile = profile_object(namespace=NAMESPACE)
+    def __init__(self, nodes: int, pools: int, profiles: int = 1) -> None:
+        self._pools, names = pools, [f"nightly-{number}" for number in range(profiles)]
+        self._places = [(name, index) for name in names for index in range(nodes)]
         self._objects = {
-            PROFILE_PLURAL: [json.dumps(profile).encode()],
-            REPORT_PLURAL: [report_bytes(index, pools, 100, 1 + index * 7919 % 9973 / 1e6) for index in range(nodes)],
+            PROFILE_PLURAL: [json.dumps(profile_object(name, NAMESPACE)).encode() for name in names],
+            REPORT_PLURAL: [self._report(place, 100, 1.0) for place in range(len(self._places))],
         }
         self._reports_watched = asyncio.Event()
         self._burst: asyncio.Queue[bytes] = asyncio.Queue(maxsize=1000)
@@ -100,6 +100,10 @@ class StandIn:
         """The mean size of a report."""
         reports = self._objects[REPORT_PLURAL]
         return sum(map(len, reports)) // len(reports)
+
+    def _report(self, place: int, version: int, rate: float) -> bytes:
+        profile, index = self._places[place]
+        return report_bytes(index, self._pools, version, rate + index * 7919 % 9973 / 1e6, profile)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """A page of a list, or a watch that never ends."""
@@ -114,8 +118,8 @@ class StandIn:
     async def change_all(self) -> None:
         """A new version of every report, as fast as the exporter reads."""
         await self._reports_watched.wait()
-        for index in range(len(self._objects[REPORT_PLURAL])):
-            raw = report_bytes(index, self._pools, 101 + index, 0.98 + index * 7919 % 9973 / 1e6)
+        for place in range(len(self._places)):
+            raw = self._report(place, 101 + place, 0.98)
             await self._burst.put(b'{"type":"MODIFIED","object":%b}\n' % raw)
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
@@ -187,9 +191,9 @@ async def exporter(server: str, shards: int) -> AsyncIterator[tuple[Process, str
             await process.communicate()
 
 
-async def measured(nodes: int, pools: int, shards: int) -> ProcessFigures:
-    """The figures of one fleet."""
-    stand_in = StandIn(nodes, pools)
+@asynccontextmanager
+async def served(stand_in: StandIn, shards: int) -> AsyncIterator[tuple[Process, str]]:
+    """The exporter of what the stand-in holds, once it is ready, and its address."""
     app = web.Application()
     app.router.add_get("/apis/{group}/{version}/namespaces/{namespace}/{plural}", stand_in.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -197,21 +201,29 @@ async def measured(nodes: int, pools: int, shards: int) -> ProcessFigures:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     server = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
-        async with exporter(server, shards) as (process, url), aiohttp.ClientSession() as http:
-            await _ready(http, url)
-            start, start_peak = process.cpu_seconds(), process.peak_mib()
-            first = await _scrape(http, url, shards)
-            before = await process.quiet()
-            settled = process.resident_mib()
-            process.forget_peak()
-            await stand_in.change_all()
-            await process.quiet()
-            await _scrape(http, url, shards)
-            burst = await process.quiet() - before
-            peaks = (process.peak_mib(), process.resident_mib())
-            return ProcessFigures(nodes, stand_in.report_bytes, start, start_peak, first, settled, burst, *peaks)
+        async with exporter(server, shards) as (process, url):
+            async with aiohttp.ClientSession() as http:
+                await _ready(http, url)
+            yield process, url
     finally:
         await runner.cleanup()
+
+
+async def measured(nodes: int, pools: int, shards: int, profiles: int = 1) -> ProcessFigures:
+    """The figures of one fleet."""
+    stand_in = StandIn(nodes, pools, profiles)
+    async with served(stand_in, shards) as (process, url), aiohttp.ClientSession() as http:
+        start, start_peak = process.cpu_seconds(), process.peak_mib()
+        first = await _scrape(http, url, shards)
+        before = await process.quiet()
+        settled = process.resident_mib()
+        process.forget_peak()
+        await stand_in.change_all()
+        await process.quiet()
+        await _scrape(http, url, shards)
+        burst = await process.quiet() - before
+        peaks = (process.peak_mib(), process.resident_mib())
+        return ProcessFigures(nodes, stand_in.report_bytes, start, start_peak, first, settled, burst, *peaks)
 
 
 async def _ready(http: aiohttp.ClientSession, url: str) -> None:

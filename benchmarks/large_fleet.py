@@ -29,7 +29,7 @@ from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.run.run import Outcome, run_request
 from precision_api.acceptance.create import create
 from precision_api.acceptance.reference import read_reference, sha256_of, text_of
-from precision_api.exchange.request import MeasurementRequest
+from precision_api.exchange.request import MeasurementRequest, canonical
 from precision_api.exchange.wire import read_message
 from precision_api.facts.names import API_VERSION, PROFILE_KIND, REFERENCE_FILE, REPORT_PLURAL, REQUEST_ENV
 from precision_api.facts.products import ProductClass
@@ -145,6 +145,7 @@ class Fleet:
         reference = create(results, {}, request, "benchmark", made_at, simulated=True)[0]
         text = text_of(reference)
         self.nodes, self.reference = nodes, text
+        self.result = canonical(next(iter(results.values())).model_dump(mode="json", by_alias=True, exclude_none=True))
         self.profiles = [profile(number, sha256_of(text) if number == 0 else "") for number in range(profiles)]
         saved = sha256_of(text), read_reference(text).model_copy(update={"nodes": {}, "left_out": {}})
         starts = [asked[place :: len(PRODUCTS)][: SAMPLES + 1] for place in range(len(PRODUCTS))]

@@ -301,18 +301,16 @@ def row_of(fleet: Fleet, figures: Figures, runs: int, report_bytes: int) -> dict
         "restMiB": round(figures.rest_mib),
         "ended": figures.ended or None,
         "runs": runs,
-        "commit": _commit(),
-        "machine": f"{os.cpu_count()} cores ({_processor()}), Python {platform.python_version()}",
+        **provenance(),
     }
 
 
-def _commit() -> str:
-    return subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True).stdout.strip()
-
-
-def _processor() -> str:
+def provenance() -> dict[str, str]:
+    """The commit and the machine."""
+    commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True).stdout.strip()
     rows = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
-    return next((value.strip() for key, _, value in rows if key.startswith("model name")), platform.machine())
+    processor = next((value.strip() for key, _, value in rows if key.startswith("model name")), platform.machine())
+    return {"commit": commit, "machine": f"{os.cpu_count()} cores ({processor}), Python {platform.python_version()}"}
 
 
 def show(figures: Figures, row: dict[str, Any], node_kib: float) -> None:
@@ -327,13 +325,13 @@ def show(figures: Figures, row: dict[str, Any], node_kib: float) -> None:
         print(f"the operator ended: {figures.ended}")
 
 
-def write(row: dict[str, Any]) -> None:
+def write(row: dict[str, Any], path: Path = RESULTS) -> None:
     """Put the row into the file, in the place of one of its size."""
-    rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    rows = json.loads(path.read_text()) if path.exists() else []
     size = ("nodes", "profiles")
     rows = [it for it in rows if [it[key] for key in size] != [row[key] for key in size]] + [row]
     rows.sort(key=lambda it: [it[key] for key in size])
-    RESULTS.write_text(json.dumps(rows, indent=2) + "\n")
+    path.write_text(json.dumps(rows, indent=2) + "\n")
 
 
 def main() -> None:
