@@ -15,20 +15,24 @@ from tests.support.history import has_ended
 from tests.support.node_objects import AGENT_IMAGE
 from tests.support.random_cluster import CONFIG, PAUSES, RandomCluster
 
+ACTIVE = 4
+"""So many passes come first after which much happens."""
+
 
 def grow(seed: str, passes: int, pools: int = 0, quiet: float = 0.0) -> dict[str, Any]:
     """A world as the core's own decisions shape it: its objects, and the steps that refer to them by number.
 
-    After a share of the passes, `quiet`, only time passes, or one thing happens: what else is seen is the same objects.
+    After a share of the passes, `quiet`, but for the first, only time passes, or one thing happens: all else that is
+    seen is the same objects.
     In such a world people delete reports too, an admin stops all agents, and profiles ask for verdicts.
     """
     cluster = RandomCluster(seed, pools, asks_verdicts=quiet > 0)
     core = Core(cluster.objects)
     steps = []
-    for _ in range(passes):
+    for number in range(passes):
         steps.append(cluster.step())
         decided = core.step(steps[-1])
-        if quiet and cluster.rng.random() < quiet:
+        if number >= ACTIVE and cluster.rng.random() < quiet:
             if cluster.rng.random() < 0.5:
                 cluster.rng.choice(ALONE)(cluster)
             cluster.only_time()
@@ -36,7 +40,7 @@ def grow(seed: str, passes: int, pools: int = 0, quiet: float = 0.0) -> dict[str
         cluster.apply(decided)
         cluster.run_jobs()
         happen(cluster)
-        if quiet and cluster.rng.random() < quiet:
+        if quiet and cluster.rng.random() < 0.3:
             _no_report(cluster)
         cluster.pass_time()
     return {"world": seed, "objects": cluster.objects, "steps": steps}
@@ -80,7 +84,7 @@ def _report(cluster: RandomCluster) -> None:
     attempt = status.get("attempt")
     if not isinstance(attempt, dict):  # none yet, or garbage
         return
-    match rng.choice(["rerun", "rerun", "limit", "runs", "runs", "reason", "garbage"]):
+    match rng.choice(["rerun", "rerun", "limit", "runs", "runs", "reason", "garbage", "verdict", "verdict"]):
         case "rerun":
             raw["metadata"]["annotations"] = {ANNOTATION_RERUN: cluster.now.isoformat()}
         case "limit" if "hardware" in status:
@@ -91,6 +95,8 @@ def _report(cluster: RandomCluster) -> None:
         case "reason" if attempt["outcome"] == "failed":
             attempt |= {"reason": "OfAnotherVersion", "failures": 9}
             attempt.pop("message", None)
+        case "verdict" if "acceptance" in status:
+            status["acceptance"]["verdict"] = rng.choice(["Pass", "Fail"])
         case "garbage" if rng.random() < 0.3:
             raw["status"] = {"attempt": "none"}
         case _:
@@ -129,10 +135,20 @@ def _node(cluster: RandomCluster) -> None:
 
 
 def _move(cluster: RandomCluster) -> None:
-    """A node that was measured, if there is one, comes into another pool."""
+    """A node that was measured, if there is one, comes into another pool, or restarts."""
     measured = [it["spec"]["nodeUID"] for it in cluster.reports.values() if it["spec"]["nodeUID"] in cluster.nodes]
     uid = cluster.rng.choice(measured or list(cluster.nodes))
-    cluster.nodes[uid] = random_nodes.altered(cluster.rng, cluster.nodes[uid], "pool")
+    cluster.nodes[uid] = random_nodes.altered(cluster.rng, cluster.nodes[uid], cluster.rng.choice(("pool", "boot")))
+
+
+def _model(cluster: RandomCluster) -> None:
+    """A profile takes its model from the ConfigMap; or one does, and the ConfigMap has another model."""
+    uid, config = cluster.rng.choice(list(cluster.profiles)), {"workload": random_specs.FROM_CONFIG_MAP}
+    if all(raw["spec"].get("workload") != config["workload"] for raw in cluster.profiles.values()):
+        raw = cluster.profiles[uid]
+        meta = raw["metadata"] | {"generation": raw["metadata"]["generation"] + 1}
+        cluster.profiles[uid] = raw | {"metadata": meta, "spec": raw["spec"] | config}
+    cluster.config_map = {"config.json": cluster.rng.choice((CONFIG, CONFIG.replace("512", "1024")))}
 
 
 def _narrow(cluster: RandomCluster) -> None:
@@ -253,4 +269,8 @@ ALONE = (
     _profile,
     _memory,
     _cluster,
+    _report,
+    _report,
+    _model,
+    _model,
 )

@@ -167,12 +167,10 @@ class NodeStates(tuple[NodeState, ...]):
 
 
 def is_told_alike(old: NodeState | None, new: NodeState | None) -> bool:
-    """Whether a status says the same of a node, whose facts may be others."""
-    rows = [
-        (it.facts.name, it.facts.pool, it.facts.uid, it.said, it.report, it.current, it.since) if it is not None else ()
-        for it in (old, new)
-    ]
-    return rows[0] == rows[1]
+    """Whether a status says the same of a node on which no agent is waited for; of its result its reading tells."""
+    if old is None or new is None:
+        return old is new
+    return old.said == new.said and old.marks == new.marks
 
 
 @dataclass(frozen=True)
