@@ -261,8 +261,7 @@ class Reconciler:
 
 
 def _looks(decided: Plan, observed: Observed, looked: int) -> tuple[str, ...]:
-    """The nodes to look at: with those that come next for the same profiles, as many as this pass has looked at, but
-    at most so many that may turn out idle and wait."""
+    """The nodes to look at: with those that come next, as many as this pass has looked at, but few that may wait."""
     more = decided.profiles if looked > len(decided.nodes_to_probe) else ()
     looking = [item for item in more if any(s.reason == "CheckingIdle" for s in item.node_states)]
     behind = {s.facts.name for item in looking for s in item.node_states if REASONS[s.reason].place_taken}

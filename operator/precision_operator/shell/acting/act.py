@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 
 from precision_api.kinds.report import ReportStatus
 from precision_operator.cluster import ApiError, Cluster, paths
@@ -86,7 +86,8 @@ class Actor:
         What is still being read of an agent is none of them: its end wakes the loop.
         """
         if not self.closed:
-            await self._collector.read([action for action in actions if _is_read_for(action)])
+            logs = [a for a in actions if isinstance(a, Collect) or (isinstance(a, Close) and a.pod is not None)]
+            await self._collector.read(logs)
         self.starts.begin_pass()
         ending = [a for a in actions if not isinstance(a, Start)]
         starting = [a for a in actions if isinstance(a, Start)]
@@ -258,11 +259,6 @@ def _written_by(action: Action) -> tuple[str, str]:
             return action.report.uid, action.report.namespace
         case Start():
             return action.facts.uid, action.profile.namespace
-
-
-def _is_read_for(action: Action) -> TypeGuard[Collect | Close]:
-    """Whether the log of its agent is read before it is done."""
-    return isinstance(action, Collect) or (isinstance(action, Close) and action.pod is not None)
 
 
 def _subject(action: Action) -> str:

@@ -93,23 +93,15 @@ async def list_into(
 
     fields = [FIELD_SELECTORS.get(kind), f"spec.nodeName={node}" if node and kind in OF_NODE else None]
     page = PAGE_ITEMS if node else PAGE[kind]
-    wanted = SELECTORS.get(kind), ",".join(filter(None, fields)) or None, page
-    try:
-        listed, version = await cluster.list_trimmed(_path(kind, namespace), take, *wanted, progress=_spare)
+    wanted = _path(kind, namespace), take, SELECTORS.get(kind), ",".join(filter(None, fields)) or None, page
+    try:  # a fleet's objects stay for hours, and are no cycles: no later garbage collection goes through them
+        listed, version = await cluster.list_trimmed(*wanted, progress=lambda *_: gc.freeze())
     except ApiError as error:
         if kind == "slices" and error.status in (403, 404):
             cache.slices_refused()
         raise
     cache.end_list(kind, listed, version, namespace)
     return version
-
-
-def _spare(*_: object) -> None:
-    """Keep what is held now out of later garbage collections, one of which would hold the loop for as long as a pass.
-
-    A large fleet's objects stay for hours, and are no cycles.
-    """
-    gc.freeze()
 
 
 class _Kept(Generic[K, T]):
@@ -333,7 +325,8 @@ class Gatherer:
         idle = seen.beyond | {p.uid for p in served if p.spec and p.spec.suspend}
         idle -= {job.profile_uid for job in jobs if job.uid in seen.own_jobs}
         filed = (there for (_, uid, _), there in seen.filed.items() if uid in idle)
-        idle -= {report.profile_uid for there in filed for report in there.values() if _is_judged(report)}
+        kept = ((of.profile_uid, of.status) for there in filed for of in there.values())
+        idle -= {uid for uid, status in kept if status and status.acceptance and status.acceptance.verdict}
         asked = (p for p in served if p.uid not in idle)
         named = {(p.namespace, p.spec.acceptance.reference.name) for p in asked if p.spec and p.spec.acceptance}
         within = [p for p in served if p.uid not in seen.beyond]
@@ -492,8 +485,7 @@ class Gatherer:
         self._probes = {name: row for name, row in self._probes.items() if name not in nodes}
 
     def forget_idle(self, but: Collection[str] = ()) -> None:
-        """A new pass looks anew before it starts an agent, `but` at those whose turn did not come in the last one; that
-        a node was busy, or lacked room, serves for a while."""
+        """A new pass looks anew, but where no turn came (`but`); that a node was busy, or lacked room, serves on."""
         self._reader.begin_pass()
         rows = self._probes.items()
         self._probes = {name: (at, look if name in but else replace(look, fresh=False)) for name, (at, look) in rows}
@@ -543,11 +535,6 @@ class Gatherer:
         events = await self._problems.each(namespaces, self._reader.creation_problems, missing)
         problems = {job.uid: events.get((job.namespace, ""), {}).get(job.uid) for job in late} | claims
         return tuple(replace(job, creation_problem=said) if (said := problems.get(job.uid)) else job for job in jobs)
-
-
-def _is_judged(report: observed.ReportView) -> bool:
-    """Whether it has a verdict, which it may lose."""
-    return report.status is not None and report.status.acceptance is not None and bool(report.status.acceptance.verdict)
 
 
 def _may_have_agents(profile: observed.ProfileView) -> bool:
