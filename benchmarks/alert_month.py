@@ -105,37 +105,44 @@ def series_of(nodes: int, days: int, faults: list[Fault], rng: random.Random) ->
             (f'precision_pool_driver_nodes{{{of_pool},driver="580"}}', [count] * days),
         ]
         for node in range(nodes // POOLS):
-            of_node = f'{of_pool},node="p{pool}-{node}",workload="w"'
-            now = [
-                {f.kind for f in faults if f.pool == pool and node in f.nodes and f.begin <= day < f.end}
-                for day in range(days)
-            ]
-            rates = [f"{1 + rng.gauss(0, 0.004) - 0.2 * bool(kinds & {'slow', 'cooling'}):.3f}" for kinds in now]
-            made += [
-                (f"precision_node_last_success_timestamp_seconds{{{of_node}}}", [str(86_400 * d) for d in range(days)]),
-                (f"precision_node_relative_performance_ratio{{{of_node}}}", rates),
-                (f"precision_node_slow{{{of_node}}}", [str(int("slow" in kinds)) for kinds in now]),
-                (f"precision_node_gpu_power_limit_watts{{{of_node}}}", ["1200"] * days),
-                (
-                    f'precision_node_power_valid{{{of_node},recipe="mxfp8",reason=""}}',
-                    ["1"] * days,
-                ),
-                (
-                    f'precision_node_info{{{of_node},driver="580",data="measured",nvlink_domain="d{node // 18}"}}',
-                    ["1"] * days,
-                ),
-            ]
-            marks = {
-                "throttled": 'precision_node_throttled_ratio{{{},recipe="mxfp8",reason="hardware_thermal"}}',
-                "cooling": 'precision_node_throttled_ratio{{{},recipe="bf16",reason="hardware_thermal"}}',
-                "diverged": 'precision_node_loss_verdict{{{},recipe="nvfp4",verdict="diverged"}}',
-                "failed": 'precision_node_failed{{{},reason="AgentCrashed"}}',
-            }
-            for kind, family in marks.items():
-                if any(kind in kinds for kinds in now):
-                    made.append((family.format(of_node), ["0.3" if kind in kinds else "_" for kinds in now]))
+            made += series_of_node(pool, node, days, faults, rng)
     scraped = [{"series": with_labels(name, TARGET), "values": notation(values, gaps)} for name, values in made]
     return [*scraped, {"series": with_labels("precision_operator_leader", OPERATOR), "values": f"1x{days * STEPS}"}]
+
+
+def series_of_node(
+    pool: int, node: int, days: int, faults: list[Fault], rng: random.Random
+) -> list[tuple[str, list[str]]]:  # fmt: skip
+    """Each with its value of each day."""
+    of_node = f'{PROFILE},pool="p{pool}",node="p{pool}-{node}",workload="w"'
+    now = [
+        {f.kind for f in faults if f.pool == pool and node in f.nodes and f.begin <= day < f.end} for day in range(days)
+    ]
+    rates = [f"{1 + rng.gauss(0, 0.004) - 0.2 * bool(kinds & {'slow', 'cooling'}):.3f}" for kinds in now]
+    made = [
+        (f"precision_node_last_success_timestamp_seconds{{{of_node}}}", [str(86_400 * d) for d in range(days)]),
+        (f"precision_node_relative_performance_ratio{{{of_node}}}", rates),
+        (f"precision_node_slow{{{of_node}}}", [str(int("slow" in kinds)) for kinds in now]),
+        (f"precision_node_gpu_power_limit_watts{{{of_node}}}", ["1200"] * days),
+        (
+            f'precision_node_power_valid{{{of_node},recipe="mxfp8",reason=""}}',
+            ["1"] * days,
+        ),
+        (
+            f'precision_node_info{{{of_node},driver="580",data="measured",nvlink_domain="d{node // 18}"}}',
+            ["1"] * days,
+        ),
+    ]
+    marks = {
+        "throttled": 'precision_node_throttled_ratio{{{},recipe="mxfp8",reason="hardware_thermal"}}',
+        "cooling": 'precision_node_throttled_ratio{{{},recipe="bf16",reason="hardware_thermal"}}',
+        "diverged": 'precision_node_loss_verdict{{{},recipe="nvfp4",verdict="diverged"}}',
+        "failed": 'precision_node_failed{{{},reason="AgentCrashed"}}',
+    }
+    for kind, family in marks.items():
+        if any(kind in kinds for kinds in now):
+            made.append((family.format(of_node), ["0.3" if kind in kinds else "_" for kinds in now]))
+    return made
 
 
 def notation(values: list[str], gaps: list[int]) -> str:

@@ -88,17 +88,9 @@ async def run(options: argparse.Namespace) -> None:
         switch = Switch(cluster, namespace, options.stop_config_map, cache.changed.set)
         yields = Yields(cluster, cache, configured.settings.device_class, telemetry.yielded, clock)
         actor = Actor(cluster, cache, refusals, yields.begun, clock, configured.settings.node_gate)
-        gatherer = Gatherer(
-            cluster,
-            cache,
-            configured.settings,
-            configured.namespaces,
-            refusals=refusals,
-            stop=lambda: switch.stop,
-            creating=actor.creations.jobs,
-            yields=yields,
-            clock=clock,
-        )
+        gather = partial(Gatherer, cluster, cache, configured.settings, configured.namespaces, clock=clock)
+        creating = actor.creations.jobs
+        gatherer = gather(refusals=refusals, stop=lambda: switch.stop, creating=creating, yields=yields)
         faults, most = FaultLog(telemetry.fault), configured.settings.profiles_per_namespace
         across, unserved = configured.settings.plans_across, lambda: gatherer.unserved
         plans = Planning(cluster, cache, configured.namespaces, faults, unserved, across=across, most=most)

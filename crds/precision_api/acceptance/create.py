@@ -81,18 +81,14 @@ def create(
         for name in out.keys() & sound.keys():
             del sound[name]
 
-    now, older = _time(made_at), old.nodes if old else {}
+    older = old.nodes if old else {}
     ends = {name: node.ended for name, node in older.items()} | {name: it.finished_at for name, it in sound.items()}
-    other = {n: at for n, at in ends.items() if not now - MOST_AGE <= _time(at) <= now + CLOCKS_APART}
-    leave({n: f"measured at {at}, not in the {MOST_AGE.days} days before {made_at}" for n, at in other.items()})
+    leave(_out_of_date(ends, made_at))
     leave({name: _unsound(result, simulated) for name, result in sound.items()})
     keys = Counter(key_of(result) for result in sound.values())
     if not keys or request is None:
         raise ValueError(f"no node can be in a reference: {_some(out) or 'none has a result'}")
-    if old and old.provenance == "simulated" and not simulated:
-        raise ValueError("the older reference is simulated: nobody measured it")
-    if old and old.split != (split or {}):
-        raise ValueError(f"the older reference is split by {old.split or 'no label'}, this one by {split or 'none'}")
+    _check_older(old, simulated, split or {})
     key = old.peers if old else max(keys, key=lambda peers: (keys[peers], peers))
     leave({name: key_of(result).against(key) for name, result in sound.items()})
     kinds = _kinds(sound, simulated, recipes, old.recipes if old else {})
@@ -105,16 +101,12 @@ def create(
     nodes = {name: node for name, node in sorted(nodes.items()) if name not in out and kinds}
     if not nodes:
         raise ValueError(f"no node has trained with all of {', '.join(kinds) or 'none'} ({_some(out)}): see --recipes")
-    if (more := len(nodes) - MOST_NODES) > 0:  # evenly by name, which tells the rack as a rule
-        new = [name for name in nodes if name not in older]
-        spare = {new[at * len(new) // more] for at in range(min(more, len(new)))}
-        nodes = {name: node for name, node in nodes.items() if name not in spare}
+    if (more := len(nodes) - MOST_NODES) > 0:
+        nodes = _thinned(nodes, more, older)
         out[f"({more} more)"] = f"a reference holds {MOST_NODES} nodes"
     leave(far_off(nodes, kinds))
     kept = {name: node for name, node in nodes.items() if name not in out}
     golden = {recipe: golden_of([*kept.values()], recipe, kind) for recipe, kind in kinds.items()}
-    if (others := len(out) - MOST_LEFT_OUT) > 0:
-        out = {f"({others} others)": "they are not named"} | dict([*out.items()][others:])
     reference = Reference(
         key=key._asdict(),
         split=dict(split or {}),
@@ -123,12 +115,41 @@ def create(
         provenance="simulated" if simulated else "measured",
         recipes=golden,
         nodes=kept,
-        left_out={name: shortened(why, 200) for name, why in out.items()},
+        left_out=_shown(out),
         accepted_level=accepted_level,
         made_by=made_by,
         made_at=made_at,
     )
     return reference, nodes
+
+
+def _out_of_date(ends: Mapping[str, str], made_at: str) -> dict[str, str]:
+    """Who was measured too long ago, or later than clocks are apart, with the words for it."""
+    now = _time(made_at)
+    other = {n: at for n, at in ends.items() if not now - MOST_AGE <= _time(at) <= now + CLOCKS_APART}
+    return {n: f"measured at {at}, not in the {MOST_AGE.days} days before {made_at}" for n, at in other.items()}
+
+
+def _check_older(old: Reference | None, simulated: bool, split: Mapping[str, str]) -> None:
+    """ValueError where nodes of the older reference are of another kind."""
+    if old and old.provenance == "simulated" and not simulated:
+        raise ValueError("the older reference is simulated: nobody measured it")
+    if old and old.split != split:
+        raise ValueError(f"the older reference is split by {old.split or 'no label'}, this one by {split or 'none'}")
+
+
+def _shown(out: Mapping[str, str]) -> dict[str, str]:
+    """Who is left out and why: the last MOST_LEFT_OUT, each in 200 characters."""
+    if (others := len(out) - MOST_LEFT_OUT) > 0:
+        out = {f"({others} others)": "they are not named"} | dict([*out.items()][others:])
+    return {name: shortened(why, 200) for name, why in out.items()}
+
+
+def _thinned(nodes: Mapping[str, GoldenNode], more: int, older: Collection[str]) -> dict[str, GoldenNode]:
+    """Without so many of those that are new, evenly by name, which tells the rack as a rule."""
+    new = [name for name in nodes if name not in older]
+    spare = {new[at * len(new) // more] for at in range(min(more, len(new)))}
+    return {name: node for name, node in nodes.items() if name not in spare}
 
 
 def _time(text: str) -> datetime:

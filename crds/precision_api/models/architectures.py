@@ -1,11 +1,14 @@
 """The model families of Hugging Face that can be expressed, as a table.
 
-One row says what the family's layers do where a config is silent: biases, norms, tied heads, windows. Defaults are
-those of the config class in transformers 4.57: what a config leaves out is what that class would build.
+One row of families.json says what the family's layers do where a config is silent: biases, norms, tied heads, windows.
+Defaults are those of the config class in transformers 4.57: what a config leaves out is what that class would build.
 """
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
 
 from precision_api.models import expert_families
 from precision_api.models.config_json import Config, Json, shown
@@ -22,8 +25,9 @@ class ModelFamily:
     facts: Json = field(default_factory=dict)
     readers: tuple[Reader, ...] = ()
     required: tuple[str, ...] = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    """Keys that every config of the family names; the class default of another one would be another model."""
-    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Keys that every config of the family names; the class default of another one would be another model. (The
+    text_config of the multimodal models of gemma3_text leaves out what equals the class's default.)"""
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
     counted: Mapping[str, str] = field(default_factory=dict)
     """Keys that newer configs leave out: they are the length of that list."""
 
@@ -135,189 +139,48 @@ def _falcon(config: Config) -> expert_families.Facts:
     }
 
 
-_DEEPSEEK_V3 = ModelFamily(
-    ("DeepseekV3ForCausalLM",),
-    {"topk_method": "noaux_tc", "num_experts_per_tok": 8, "n_shared_experts": 1, "first_k_dense_replace": 3},
-    {"gatedMLP": True},
-    (expert_families.latent_attention, expert_families.deepseek_experts, expert_families.multi_token_prediction),
-    required=(
-        *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"),
-        *("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
-    ),
-)
-_LLAMA_DEFAULTS: expert_families.Facts = {"vocab_size": 32000}
-_MISTRAL_DEFAULTS: expert_families.Facts = {"num_key_value_heads": 8, "vocab_size": 32000}
-_QWEN_LACKS: expert_families.Facts = {
-    "vocab_size": 151936,
-    "num_key_value_heads": 32,
-    "sliding_window": 4096,
-    "max_window_layers": 28,
-}
-_GEMMA_DEFAULTS: expert_families.Facts = {"vocab_size": 256000, "head_dim": 256, "tie_word_embeddings": True}
-_ATTN_BIAS = _flags(qkvBias="attention_bias", outBias="attention_bias")
-_GATED: expert_families.Facts = {"gatedMLP": True}
-_WINDOW_IF_USED = _if_set("use_sliding_window", _window_behind)
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
-FAMILIES: Mapping[str, ModelFamily] = {
-    "llama": ModelFamily(("LlamaForCausalLM",), _LLAMA_DEFAULTS, _GATED, (_ATTN_BIAS, _flags(mlpBias="mlp_bias"))),
-    "granite": ModelFamily(("GraniteForCausalLM",), _LLAMA_DEFAULTS, _GATED, (_ATTN_BIAS, _flags(mlpBias="mlp_bias"))),
-    "mistral": ModelFamily(
-        ("MistralForCausalLM",), _MISTRAL_DEFAULTS | {"sliding_window": 4096}, _GATED, (_window_everywhere,)
-    ),
-    "mixtral": ModelFamily(
-        ("MixtralForCausalLM",),
-        _MISTRAL_DEFAULTS | {"num_local_experts": 8, "num_experts_per_tok": 2},
-        _GATED,
-        (_window_everywhere, _mixtral_experts),
-        aliases={"num_local_experts": ("num_experts",)},
-    ),
-    "qwen2": ModelFamily(("Qwen2ForCausalLM",), _QWEN_LACKS, _GATED | {"qkvBias": True}, (_WINDOW_IF_USED,)),
-    "qwen2_moe": ModelFamily(
-        ("Qwen2MoeForCausalLM",),
-        _QWEN_LACKS
-        | {
-            "num_key_value_heads": 16,
-            "qkv_bias": True,
-            "decoder_sparse_step": 1,
-            "moe_intermediate_size": 1408,
-            "shared_expert_intermediate_size": 5632,
-            "num_experts": 60,
-            "num_experts_per_tok": 4,
-        },
-        _GATED,
-        (_flags(qkvBias="qkv_bias"), _WINDOW_IF_USED, _qwen_experts),
-    ),
-    "qwen3": ModelFamily(
-        ("Qwen3ForCausalLM",),
-        _QWEN_LACKS | {"head_dim": 128},
-        _GATED | {"qkNorm": "PerHead"},
-        (_ATTN_BIAS, _WINDOW_IF_USED),
-    ),
-    "qwen3_moe": ModelFamily(
-        ("Qwen3MoeForCausalLM",),
-        {
-            "vocab_size": 151936,
-            "num_key_value_heads": 4,
-            "sliding_window": 4096,
-            "decoder_sparse_step": 1,
-            "moe_intermediate_size": 768,
-            "num_experts": 128,
-            "num_experts_per_tok": 8,
-        },
-        _GATED | {"qkNorm": "PerHead"},
-        (_ATTN_BIAS, _if_set("use_sliding_window", _window_everywhere), _qwen_experts),
-    ),
-    "gemma": ModelFamily(("GemmaForCausalLM",), _GEMMA_DEFAULTS | {"num_key_value_heads": 16}, _GATED, (_ATTN_BIAS,)),
-    "gemma2": ModelFamily(
-        ("Gemma2ForCausalLM",),
-        _GEMMA_DEFAULTS | {"num_key_value_heads": 4, "sliding_window": 4096},
-        _GATED | {"normsPerLayer": 4},
-        (_ATTN_BIAS, _periodic_window(2)),
-    ),
-    "gemma3_text": ModelFamily(
-        ("Gemma3ForCausalLM",),
-        _GEMMA_DEFAULTS
-        | {"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 4096},
-        _GATED | {"normsPerLayer": 4, "qkNorm": "PerHead"},
-        (_ATTN_BIAS, _periodic_window(6)),
-        # The text_config of the multimodal models leaves out what equals the class's default.
-        required=("hidden_size", "intermediate_size", "num_hidden_layers"),
-        aliases={"sliding_window_pattern": ("_sliding_window_pattern",)},
-    ),
-    "deepseek_v2": ModelFamily(
-        ("DeepseekV2ForCausalLM",),
-        {"topk_method": "greedy", "first_k_dense_replace": 0},
-        _GATED,
-        (expert_families.latent_attention, expert_families.deepseek_experts),
-        required=_DEEPSEEK_V3.required,
-    ),
+
+_ATTN_BIAS = _flags(qkvBias="attention_bias", outBias="attention_bias")
+_MLP_BIAS = _flags(mlpBias="mlp_bias")
+_WINDOW_IF_USED = _if_set("use_sliding_window", _window_behind)
+_DEEPSEEK_V2 = (expert_families.latent_attention, expert_families.deepseek_experts)
+_DEEPSEEK_V3 = (*_DEEPSEEK_V2, expert_families.multi_token_prediction)
+_READERS: Mapping[str, tuple[Reader, ...]] = {
+    "llama": (_ATTN_BIAS, _MLP_BIAS),
+    "granite": (_ATTN_BIAS, _MLP_BIAS),
+    "mistral": (_window_everywhere,),
+    "mixtral": (_window_everywhere, _mixtral_experts),
+    "qwen2": (_WINDOW_IF_USED,),
+    "qwen2_moe": (_flags(qkvBias="qkv_bias"), _WINDOW_IF_USED, _qwen_experts),
+    "qwen3": (_ATTN_BIAS, _WINDOW_IF_USED),
+    "qwen3_moe": (_ATTN_BIAS, _if_set("use_sliding_window", _window_everywhere), _qwen_experts),
+    "gemma": (_ATTN_BIAS,),
+    "gemma2": (_ATTN_BIAS, _periodic_window(2)),
+    "gemma3_text": (_ATTN_BIAS, _periodic_window(6)),
+    "deepseek_v2": _DEEPSEEK_V2,
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
-    "glm4_moe_lite": ModelFamily(
-        ("Glm4MoeLiteForCausalLM",),
-        {"topk_method": "noaux_tc", "n_shared_experts": 1, "first_k_dense_replace": 1},
-        _GATED,
-        _DEEPSEEK_V3.readers,
-        required=_DEEPSEEK_V3.required,
+    "glm4_moe_lite": _DEEPSEEK_V3,
+    "glm4_moe": (
+        *(_flags(qkvBias="attention_bias"), _if_set("use_qk_norm", lambda _: {"qkNorm": "PerHead"})),
+        *(expert_families.deepseek_experts, expert_families.multi_token_prediction),
     ),
-    "glm4_moe": ModelFamily(
-        ("Glm4MoeForCausalLM",),
-        {"vocab_size": 151552, "topk_method": "noaux_tc", "n_shared_experts": 1, "first_k_dense_replace": 1},
-        _GATED,
-        (
-            *(_flags(qkvBias="attention_bias"), _if_set("use_qk_norm", lambda _: {"qkNorm": "PerHead"})),
-            *(expert_families.deepseek_experts, expert_families.multi_token_prediction),
-        ),
-    ),
-    "minimax_m2": ModelFamily(("MiniMaxM2ForCausalLM",), {"vocab_size": 200064}, _GATED, (expert_families.minimax_m2,)),
-    "nemotron_h": ModelFamily(
-        ("NemotronHForCausalLM",),
-        {"vocab_size": 131072, "conv_kernel": 4, "n_groups": 8},
-        {},
-        (expert_families.nemotron_h,),
-        required=(
-            *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "mamba_num_heads"),
-            *("mamba_head_dim", "ssm_state_size"),
-        ),
-        counted={"num_hidden_layers": "layers_block_type"},
-    ),
-    "gpt_oss": ModelFamily(
-        ("GptOssForCausalLM",),
-        {"vocab_size": 201088, "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "attention_bias": True},
-        _GATED,
-        (_ATTN_BIAS, _periodic_window(2), expert_families.gpt_oss),
-        aliases={"num_experts_per_tok": ("experts_per_token",)},
-    ),
-    "llama4_text": ModelFamily(
-        ("Llama4ForCausalLM",),
-        {
-            "vocab_size": 202048,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
-            "intermediate_size_mlp": 16384,
-            "num_experts_per_tok": 1,
-            "num_local_experts": 16,
-            "interleave_moe_layer_step": 1,
-            "no_rope_layer_interval": 4,
-            "attention_chunk_size": 8192,
-        },
-        _GATED,
-        (_ATTN_BIAS, expert_families.llama4),
-    ),
-    "phi3": ModelFamily(("Phi3ForCausalLM",), {"vocab_size": 32064}, _GATED, (_window_everywhere,)),
-    "olmo2": ModelFamily(("Olmo2ForCausalLM",), {"vocab_size": 50304}, _GATED | {"qkNorm": "Full"}, (_ATTN_BIAS,)),
-    "starcoder2": ModelFamily(
-        ("Starcoder2ForCausalLM",),
-        {"vocab_size": 49152, "num_key_value_heads": 2, "use_bias": True, "tie_word_embeddings": True},
-        {"normBias": True},
-        (_window_everywhere, _flags(qkvBias="use_bias", outBias="use_bias", mlpBias="use_bias")),
-    ),
-    "gpt2": ModelFamily(
-        ("GPT2LMHeadModel",),
-        {"vocab_size": 50257, "max_position_embeddings": 1024, "tie_word_embeddings": True},
-        {"normBias": True, "mlpBias": True, "qkvBias": True, "outBias": True},
-        (_plain_heads, lambda config: {"learnedPositions": config.integer("max_position_embeddings")}),
-        required=("hidden_size", "num_hidden_layers", "num_attention_heads"),
-        aliases={
-            "hidden_size": ("n_embd",),
-            "num_hidden_layers": ("n_layer",),
-            "num_attention_heads": ("n_head",),
-            "max_position_embeddings": ("n_positions",),
-            "intermediate_size": ("n_inner",),
-        },
-    ),
-    "gpt_neox": ModelFamily(
-        ("GPTNeoXForCausalLM",),
-        {"vocab_size": 50432, "attention_bias": True},
-        {"normBias": True, "mlpBias": True},
-        (_plain_heads, _ATTN_BIAS),
-    ),
-    "falcon": ModelFamily(
-        ("FalconForCausalLM",),
-        {"vocab_size": 65024, "multi_query": True, "parallel_attn": True, "tie_word_embeddings": True},
-        {"normBias": True},
-        (_falcon, _flags(qkvBias="bias", outBias="bias", mlpBias="bias")),
-        required=("hidden_size", "num_hidden_layers", "num_attention_heads"),
-        aliases={"hidden_size": ("n_embed",), "intermediate_size": ("ffn_hidden_size",)},
-    ),
+    "minimax_m2": (expert_families.minimax_m2,),
+    "nemotron_h": (expert_families.nemotron_h,),
+    "gpt_oss": (_ATTN_BIAS, _periodic_window(2), expert_families.gpt_oss),
+    "llama4_text": (_ATTN_BIAS, expert_families.llama4),
+    "phi3": (_window_everywhere,),
+    "olmo2": (_ATTN_BIAS,),
+    "starcoder2": (_window_everywhere, _flags(qkvBias="use_bias", outBias="use_bias", mlpBias="use_bias")),
+    "gpt2": (_plain_heads, lambda config: {"learnedPositions": config.integer("max_position_embeddings")}),
+    "gpt_neox": (_plain_heads, _ATTN_BIAS),
+    "falcon": (_falcon, _flags(qkvBias="bias", outBias="bias", mlpBias="bias")),
+}
+_ROWS = json.loads(files(__package__).joinpath("families.json").read_text(encoding="utf-8"))
+FAMILIES: Mapping[str, ModelFamily] = {
+    name: ModelFamily(readers=_READERS[name], **{key: _frozen(value) for key, value in row.items()})
+    for name, row in _ROWS.items()
 }

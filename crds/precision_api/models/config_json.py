@@ -1,7 +1,7 @@
 """A Hugging Face config.json, read field by field with checks: what is wrong is named with its key."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ class Config:
 
     document: Json
     defaults: Json
-    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def value(self, key: str) -> Any:
         """What the config says about `key` under any of its names, else the default, else None."""

@@ -31,8 +31,9 @@ from precision_operator.core.observe.stop import Stop, stop_told_by, strictest
 from precision_operator.core.observe.views import job_view, profile_view, with_operator_defaults
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS
+from precision_operator.shell.observing import wanted
 from precision_operator.shell.observing.cache import OF_CLUSTER, Cache, ObjectKind
-from precision_operator.shell.observing.gather import Gatherer, Texts, list_into, wanted_texts
+from precision_operator.shell.observing.gather import Gatherer, Texts, list_into
 from precision_operator.shell.observing.reader import ClaimProblems, Reader
 
 Namespaced = TypeVar("Namespaced", JobView, PodView, ReportView)
@@ -228,11 +229,11 @@ class _PermittedReader(Reader):
 
     async def read_texts(self, profiles: Sequence[ProfileView], notes: list[str]) -> frozenset[str]:
         """Read the ConfigMaps that models are taken from; the UIDs of the profiles whose ConfigMap may not be read."""
-        unread, wanted = set[str](), wanted_texts(profiles)
+        unread, keys = set[str](), wanted.texts(profiles)
         for profile in profiles:
-            for key in wanted_texts([profile]).keys() - self._texts.keys():
+            for key in wanted.texts([profile]).keys() - self._texts.keys():
                 try:
-                    self._texts[key] = await super().config_map(*key, wanted[key])
+                    self._texts[key] = await super().config_map(*key, keys[key])
                 except ApiError as error:
                     if error.status != 403 or profile.key == self._asked:
                         raise

@@ -72,13 +72,7 @@ def reference(
     reach: Reach,
 ) -> None:
     """Save what golden nodes did, as an immutable ConfigMap; verdicts on other nodes are taken against it."""
-    if act not in ("create", "show", "list") or (act != "list" and not name):
-        fail(f"reference {act}: " + ("name the reference" if act in ("create", "show") else "say create, show or list"))
-    if len(accept_level) > 200 or not accept_level.isprintable() or (accept_level and not accept_level.strip()):
-        fail("--accept-level: say why, in one line of at most 200 characters")
-    named = [recipe for recipe in RECIPE_NAMES if recipe in (recipes or ())]
-    if len(named) < len(recipes or ()):
-        fail(f"--recipes: name each once, of {', '.join(RECIPE_NAMES)}")
+    named = _named_recipes(act, name, accept_level, recipes or ())
     out = dict.fromkeys(without or (), "by --except")
 
     async def work(cluster: Cluster) -> tuple[str, Saved, _Drafted | None]:
@@ -112,17 +106,34 @@ def reference(
         fail(f"{doubt}; look at it with --dry-run, then give --accept-level REASON")
     note(*(f"{node} is left out: {why}" for node, why in sorted(made.left_out.items())))
     if dry_run:
-        options = [*(f"--except {node}" for node in out), *([f"--with {old}"] if old else [])]
+        options = [f"reference create {name} -n {place} --profile {owner.name}", *(f"--except {node}" for node in out)]
+        options += [f"--with {old}"] * bool(old)
         options += [*(f"--split {'='.join(it)}" for it in made.split.items()), *(f"--recipes {it}" for it in named)]
         options += ["--accept-level REASON"] * bool(doubt) + ["--accept-simulated"] * accept_simulated
-        act = " ".join([f"next: kubectl precision reference create {name} -n {place} --profile {owner.name}", *options])
-        note(*([doubt] if doubt else []), act)
+        note(*([doubt] if doubt else []), f"next: kubectl precision {' '.join(options)}")
         return
+    _save(reach, place, name, made)
+
+
+def _save(reach: Reach, place: str, name: str, made: Reference) -> None:
+    """Writes it and says what to paste into a profile; ends the program where it is too large."""
     if len(text := text_of(made)) > 1_000_000:
         fail(f"it takes {len(text):,} bytes, more than a ConfigMap holds: name fewer recipes with --recipes")
     ask_cluster(reach, lambda cluster: _write(cluster, place, name, text))
     say(to_paste(name, text, made))
     note(f"next: kubectl precision reference show {name} -n {place}")
+
+
+def _named_recipes(act: str, name: str, accept_level: str, recipes: Sequence[str]) -> Sequence[Recipe]:
+    """Those of --recipes, in our order; ends the program where an option makes no sense."""
+    if act not in ("create", "show", "list") or (act != "list" and not name):
+        fail(f"reference {act}: " + ("name the reference" if act in ("create", "show") else "say create, show or list"))
+    if len(accept_level) > 200 or not accept_level.isprintable() or (accept_level and not accept_level.strip()):
+        fail("--accept-level: say why, in one line of at most 200 characters")
+    named = [recipe for recipe in RECIPE_NAMES if recipe in recipes]
+    if len(named) < len(recipes):
+        fail(f"--recipes: name each once, of {', '.join(RECIPE_NAMES)}")
+    return named
 
 
 async def _drafted(

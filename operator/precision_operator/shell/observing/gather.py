@@ -20,6 +20,7 @@ from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.stop import Stop, strictest
 from precision_operator.core.status.yields import yields_told
+from precision_operator.shell.observing import wanted
 from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache, ObjectKind
 from precision_operator.shell.observing.reader import (
     FRESH_SECONDS,
@@ -33,18 +34,16 @@ from precision_operator.shell.observing.reader import (
     in_turns,
 )
 from precision_operator.shell.observing.refusals import RefusedCreations
+from precision_operator.shell.observing.wanted import Missing, Profiles
 from precision_operator.shell.observing.yields import Yields
 
 K = TypeVar("K")
 T = TypeVar("T")
-Profiles = Sequence[observed.ProfileView]
 Jobs = tuple[observed.JobView, ...]
 Pods = tuple[observed.PodView, ...]
 View = Callable[[observed.Raw], Any]
 Read = tuple[observed.Raw, observed.Raw, Any]
 """An object, the metadata that its Job of ours was made with, and what it was read as."""
-Missing = dict[tuple[str, str, str], ApiError | None]
-"""Why what profiles need could not be read, by kind, namespace and name; None: it is being read."""
 Texts = Mapping[tuple[str, str], Mapping[str, str] | None]
 
 REFERENCE_SECONDS, BESIDE_SECONDS = 60.0, 0.1
@@ -93,9 +92,15 @@ async def list_into(
 
     fields = [FIELD_SELECTORS.get(kind), f"spec.nodeName={node}" if node and kind in OF_NODE else None]
     page = PAGE_ITEMS if node else PAGE[kind]
+<<<<<<< HEAD
     wanted = _path(kind, namespace), take, SELECTORS.get(kind), ",".join(filter(None, fields)) or None, page
     try:  # a fleet's objects stay for hours, and are no cycles: no later garbage collection goes through them
         listed, version = await cluster.list_trimmed(*wanted, progress=lambda *_: gc.freeze())
+=======
+    selected = SELECTORS.get(kind), ",".join(filter(None, fields)) or None, page
+    try:
+        listed, version = await cluster.list_trimmed(_path(kind, namespace), take, *selected, progress=_spare)
+>>>>>>> 50ca2648 (No function is longer than 60 lines; what a model family's class would build and the commands' examples are data files)
     except ApiError as error:
         if kind == "slices" and error.status in (403, 404):
             cache.slices_refused()
@@ -322,6 +327,7 @@ class Gatherer:
             device_class=await self._gpus.get(self._settings.device_class, device_class) if slices else DeviceClass(),
             own_jobs=self._own_jobs,
         )
+<<<<<<< HEAD
         idle = seen.beyond | {p.uid for p in served if p.spec and p.spec.suspend}
         idle -= {job.profile_uid for job in jobs if job.uid in seen.own_jobs}
         filed = (there for (_, uid, _), there in seen.filed.items() if uid in idle)
@@ -329,14 +335,17 @@ class Gatherer:
         idle -= {uid for uid, status in kept if status and status.acceptance and status.acceptance.verdict}
         asked = (p for p in served if p.uid not in idle)
         named = {(p.namespace, p.spec.acceptance.reference.name) for p in asked if p.spec and p.spec.acceptance}
+=======
+        named = wanted.references(seen, served, jobs)
+>>>>>>> 50ca2648 (No function is longer than 60 lines; what a model family's class would build and the commands' examples are data files)
         within = [p for p in served if p.uid not in seen.beyond]
         unsuspended = [p for p in within if p.spec is None or not p.spec.suspend]
         texts, queues, references = await asyncio.gather(
             self._read_texts(within, unsuspended, missing),
-            self._queues.each(_wanted_queues(unsuspended), self._reader.has_queue, missing),
+            self._queues.each(wanted.queues(unsuspended), self._reader.has_queue, missing),
             self._references.each(named, self._reader.reference, missing),
         )
-        unread = {p.uid: missing[key] for p in within if (key := _unread(p, missing)) is not None}
+        unread = {p.uid: missing[key] for p in within if (key := wanted.unread_by(p, missing)) is not None}
         seen = replace(seen, config_maps=texts, queues=queues, references=references, unread=unread)
         self._vain = tenants.time_in_vain(self._vain, waited, seen)
         self._since = tenants.agents_since(self._since, seen)
@@ -493,7 +502,7 @@ class Gatherer:
     async def _read_texts(self, profiles: Profiles, active: Profiles, missing: Missing) -> Texts:
         """The texts that profiles name; one that a profile names anew is read anew, others for active ones alone."""
         before, self._namers = self._namers, _namers(profiles)
-        named, once = wanted_texts(profiles), wanted_texts(profiles).keys() - wanted_texts(active).keys()
+        named, once = wanted.texts(profiles), wanted.texts(profiles).keys() - wanted.texts(active).keys()
         anew = {key for key, of in self._namers.items() if not of <= before.get(key, frozenset())}
         read = self._reader.config_map
         return await self._texts.each(named, lambda ns, name: read(ns, name, named[ns, name]), missing, once, anew)
@@ -558,27 +567,7 @@ def _path(kind: ObjectKind, namespace: str | None) -> str:
     return makers[kind](namespace)
 
 
-def wanted_texts(profiles: Profiles) -> Mapping[tuple[str, str], Collection[str]]:
-    """Keys that profiles take their model's config from, by namespace and name of the ConfigMap."""
-    sources = ((p.namespace, p.spec.workload.hugging_face_config) for p in profiles if p.spec is not None)
-    refs = ((namespace, s.config_map_key_ref) for namespace, s in sources if s is not None)
-    return grouped(((namespace, ref.name), ref.key) for namespace, ref in refs if ref is not None)
-
-
 def _namers(profiles: Profiles) -> Mapping[tuple[str, str], frozenset[tuple[str, int]]]:
     """UID and generation of the profiles that name each ConfigMap."""
-    named = grouped((key, (profile.uid, profile.generation)) for profile in profiles for key in wanted_texts([profile]))
+    named = grouped((key, (profile.uid, profile.generation)) for profile in profiles for key in wanted.texts([profile]))
     return {key: frozenset(namers) for key, namers in named.items()}
-
-
-def _unread(profile: observed.ProfileView, missing: Missing) -> tuple[str, str, str] | None:
-    """What the profile names and could not be read; None where all was."""
-    wanted = [("Events", profile.namespace, ""), *(("ConfigMap", *key) for key in wanted_texts([profile]))]
-    wanted += [("LocalQueue", *key) for key in _wanted_queues([profile])]
-    return next((key for key in wanted if key in missing and (missing[key] or key[0] != "Events")), None)
-
-
-def _wanted_queues(profiles: Profiles) -> set[tuple[str, str]]:
-    """(namespace, name) of the Kueue queues that profiles name."""
-    named = ((p.namespace, p.spec.agent.queue_name) for p in profiles if p.spec is not None)
-    return {(namespace, queue) for namespace, queue in named if queue is not None}
