@@ -3,6 +3,8 @@
 Whether a layer fits on a GPU in all recipes at once, and which split or which fewer recipes would do.
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from precision_api.models.room import layer_bytes, layer_room
 from precision_api.models.shapes import Shape, Split
 from precision_api.models.workload import ResolvedWorkload, Workload, resolve
 
+H100 = Path(__file__).parents[2] / "benchmarks/results/h100"
 GB200_BYTES = 186 * 10**9
 H100_BYTES, USABLE_BYTES = 85_520_809_984, 198_000_000_000
 
@@ -106,12 +109,34 @@ def test_layers_in_bf16_take_its_bytes_and_experts_are_spread() -> None:
     assert kept.activations == pytest.approx((24 * mxfp8.activations + 8 * bf16.activations) / 32)
     mlp = training_memory(workload(), Parts.of("mxfp8", "bf16"))
     assert mlp.quantized_weights == pytest.approx(2.0625 * 32 * 4096 * 3 * 14336)
-    assert mlp.activations < bf16.activations
     held, mixed = (training_memory(workload(), Parts.of("mxfp8", "bf16"), primary_weights=on) for on in (True, False))
     assert (held.quantized_weights, held.total - mixed.total) == (0, -2 * 32 * 4096 * 3 * 14336), "in place of BF16's"
     whole, spread = workload("qwen3-30b-a3b"), workload("qwen3-30b-a3b", expert_parallel=8)
     assert training_memory(spread, "mxfp8").weights < training_memory(whole, "mxfp8").weights / 5
     assert training_memory(spread, "mxfp8").activations == training_memory(whole, "mxfp8").activations
+
+
+@pytest.mark.parametrize("ran", ["97695a8d/quick-llama3-8b", "85b12659/quick-codonfm-5b"])
+def test_what_recipes_keep_beyond_bf16_is_what_an_h100_kept(ran: str) -> None:
+    """An H100's allocator, Transformer Engine 2.20.2: LayerNormMLP keeps both operands in both directions, or one."""
+    result = json.loads((H100 / f"2026-11-26-{ran}.json").read_text(encoding="utf-8"))
+    kept = {row["recipe"]: row["memory"]["activation_bytes"] for row in result["recipes"]}
+    part = ModelPart(layers=result["recipes"][0]["training"]["layers_measured"])
+    wanted = workload(result["workload_name"])
+    activations = {recipe: training_memory(wanted, recipe, part=part).activations for recipe in kept}
+    for recipe in ("fp8_delayed", "fp8_current", "fp8_block"):
+        beyond = [of[recipe] - of["bf16"] for of in (kept, activations)]
+        assert beyond[0] == pytest.approx(beyond[1], abs=0.002 * kept["bf16"]), recipe
+
+
+def test_scope_mlp_takes_what_its_parts_do() -> None:
+    """The MLP's of the recipe, attention's of BF16, which has no second copy of attention's output."""
+    whole, plain, mlp = (training_memory(workload(), of) for of in ("mxfp8", "bf16", Parts.of("mxfp8", "bf16")))
+    weights, tokens = 2.0625 * 32 * 4096 * (6144 + 4096), 32 * 8192
+    assert whole.quantized_weights - mlp.quantized_weights == pytest.approx(weights)
+    assert whole.activations - mlp.activations == pytest.approx(tokens * 4096 * (33 / 32 - 2 + 33 / 32))
+    assert mlp.activations - plain.activations == pytest.approx(tokens * (2 * 33 / 32 - 2) * (4096 + 14336))
+    assert mlp.total - plain.total == mlp.quantized_weights + mlp.activations - plain.activations
 
 
 @given(

@@ -27,7 +27,7 @@ BF16_GRADIENT_BYTES, FP32_GRADIENT_BYTES = 2, 4
 MOST_STATE_SHARE = 0.8
 """Of a GPU's memory, for weights, gradients and optimizer: published trainings reach 0.79 (Nemotron-H 56B on 32 H100)
 and 0.61 at 405B. Above it nobody was seen to train."""
-FORMULA = "modules_and_state/2"
+FORMULA = "modules_and_state/3"
 """Name and version: every result that has a figure by it names it."""
 LOSS_BYTES = 14
 """For each token and row of the vocabulary, at the fullest moment of torch's cross entropy on FP32 logits: BF16 logits
@@ -213,8 +213,11 @@ def _kept_by_mlp(model: ModelSpec, split: Split, recipe: Recipe) -> float:
     """Bytes for each token, mean of the model's layers: the MLP's input, the norm's output as an operand, the first
     GEMM's output, the activation's output as an operand. A token passes as many experts as the router chooses; each of
     them has its own copy of the token, and what it gives is kept for the gradient of the router's weight. The router
-    keeps the norm's output in BF16: in BF16 that is a shared expert's operand, too."""
-    kept = model.dense_layers * _kept_by_expert(model, model.intermediate_size / split.tensor, recipe)
+    keeps the norm's output in BF16: in BF16 that is a shared expert's operand, too. A dense layer's LayerNormMLP keeps
+    the quantised output of its norm in both directions, and that of its activation where scales are of blocks."""
+    row, inner = RECIPES[recipe], model.intermediate_size / split.tensor
+    again = {"bf16": 0, "fp8": model.hidden_size}.get(row.kernels, model.hidden_size + inner) * row.operand_bytes
+    kept = model.dense_layers * (_kept_by_expert(model, inner, recipe) + again)
     if model.moe is not None:
         inner, width = model.expert_width / split.tensor, model.expert_input_width
         routed = model.moe.top_k * (_kept_by_expert(model, inner, recipe, width) + 2 * width)
