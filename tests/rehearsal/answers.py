@@ -45,9 +45,17 @@ def torch_libraries(backends: Any) -> None:
 def unfused_attention(module: Any) -> None:
     """cuDNN's attention needs a device: newer versions find that out, older ones (2.10) take it and end.
 
-    The agent takes such a variable out of the environment before Transformer Engine is loaded.
+    The agent's `load` takes such a variable out of the environment, also where Transformer Engine is loaded already.
     """
-    os.environ["NVTE_FUSED_ATTN"] = "0"
+    load = module.load
+
+    def loaded() -> Any:
+        os.environ.pop("NVTE_FUSED_ATTN", None)  # ours is not among those that the result says were taken out
+        api = load()
+        os.environ["NVTE_FUSED_ATTN"] = "0"
+        return api
+
+    module.load = loaded
 
 
 def gemm_answers(module: Any) -> None:
@@ -89,9 +97,9 @@ def provenance_answers(module: Any) -> None:
 PATCHES: Mapping[str, Callable[[Any], None]] = {
     "torch": torch_answers,
     "torch.backends.cuda": torch_libraries,
-    "transformer_engine": unfused_attention,
     "precision_agent.backends.factory": backend_notes,
     "precision_agent.backends.profiler": profiler_notes,
+    "precision_agent.backends.te.api": unfused_attention,
     "precision_agent.backends.te.tiers.gemm_tier": gemm_answers,
     "precision_agent.sampling.process_pool": provenance_answers,
     "precision_api.facts.products": product_answers,

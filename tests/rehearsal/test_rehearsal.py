@@ -128,6 +128,13 @@ def test_every_process_of_a_rehearsal_has_the_answers(tmp_path: Path) -> None:
     assert done.stdout == "H100\n", done.stderr
 
 
+def test_attention_is_unfused_also_after_a_second_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVTE_FUSED_ATTN", "1")
+    module = SimpleNamespace(load=lambda: os.environ.pop("NVTE_FUSED_ATTN", None))  # as the agent's
+    answers.unfused_attention(module)
+    assert [(module.load(), os.environ["NVTE_FUSED_ATTN"]) for _ in range(2)] == [(None, "0")] * 2
+
+
 def test_a_rehearsals_result_is_simulated_and_says_what_is() -> None:
     pool = patched("precision_agent.sampling.process_pool").ProcessPool([], 1, lambda: None)
     pool._name = "transformer-engine"  # asked of a process otherwise
