@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from precision_api.facts.mixtures import Parts
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.models import shapes as listed
 from precision_api.models.flops import parameters, weights_of_one_gpu
@@ -203,6 +204,8 @@ def test_a_step_tells_each_problem_once_and_an_odd_vocabulary_is_none() -> None:
     ]
     model = ModelSpec.model_validate(PLAIN | {"vocabSize": 50257})
     assert all(not listed.step_shape_problems(listed.model_gemms(model, 8192), recipe) for recipe in RECIPE_NAMES)
+    mixed = listed.step_shape_problems(listed.model_gemms(model, 8192), replace(Parts.of("nvfp4"), head="mxfp8"))
+    assert [problem.message[:30] for problem in mixed] == ["lm_head: mxfp8 needs dimension"]
     gemms = resolve(workload(preset="llama3-8b")).gemms
     assert {g.name for g in gemms if not g.quantized} == {"lm_head"}
 

@@ -61,7 +61,14 @@ REFUSED: dict[str, tuple[ProfileView, Any, str, str]] = {
         "InvalidWorkload",
         "MambaForCausalLM",
     ),
-}
+    "a mixture's part that the shapes do not fit": (
+        odd(recipes=["bf16"], mixtures=[{"name": "mine", "mlp": "mxfp8"}]), {}, "InvalidWorkload",
+        "mixture mine: 40x64x64: mxfp8 needs dimensions that are multiples of 32, but m=40",
+    ),
+    "a baseline that they do not fit": (
+        odd(recipes=["bf16"], benchmarks={"baseline": "mxfp8"}), {}, "InvalidWorkload", "another benchmarks.baseline",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("of", "texts", "reason", "words"), REFUSED.values(), ids=REFUSED)

@@ -7,13 +7,14 @@ may also give GEMMs literally: as m, k and n, or as MxKxN.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Field
 
-from precision_api.facts.recipes import RECIPES, Recipe, alignment_error
+from precision_api.facts.mixtures import Parts, part_of
+from precision_api.facts.recipes import RECIPES, PlainRecipe, Recipe, alignment_error
 from precision_api.facts.schema import Document, patterned
 from precision_api.models.model import ModelSpec, strict
 
@@ -233,9 +234,13 @@ def padded_rows(gemm: Gemm, recipes: Iterable[Recipe]) -> Gemm:
     return replace(gemm, m=-(-gemm.m // step) * step)
 
 
-def step_shape_problems(gemms: Iterable[Gemm], recipe: Recipe) -> tuple[ShapeProblem, ...]:
-    """The problems of all `gemms` with `recipe`, each once, errors first."""
-    problems = [problem for gemm in gemms if gemm.pass_ == "fprop" for problem in training_shape_problems(gemm, recipe)]
+def step_shape_problems(gemms: Iterable[Gemm], recipe: Recipe | Parts) -> tuple[ShapeProblem, ...]:
+    """The problems of all `gemms` with `recipe`, or with the recipes of their parts, each once, errors first."""
+    parts = recipe if isinstance(recipe, Parts) else Parts.of(cast(PlainRecipe, recipe))
+    of_part: Mapping[str | None, PlainRecipe] = {**asdict(parts)} | {None: "bf16"}
+    of_gemms = ((gemm, of_part[part_of(gemm.name, gemm.quantized)]) for gemm in gemms if gemm.pass_ == "fprop")
+    low = ((replace(gemm, quantized=True), part) for gemm, part in of_gemms if part != "bf16")
+    problems = [problem for gemm, part in low for problem in training_shape_problems(gemm, part)]
     return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.severity))
 
 

@@ -11,8 +11,9 @@ from operator import attrgetter
 from pydantic import ValidationError
 
 from precision_api.exchange.request import digest
+from precision_api.facts.mixtures import Parts
 from precision_api.facts.plain_text import three_digits
-from precision_api.facts.recipes import PlainRecipe, by_default
+from precision_api.facts.recipes import PlainRecipe, Recipe, by_default
 from precision_api.kinds.profile import ProfileSpec
 from precision_api.models.memory import WEIGHT_BYTES, too_large, training_memory
 from precision_api.models.room import layer_room
@@ -77,7 +78,7 @@ def _resolved(spec: ProfileSpec, workload: Workload) -> tuple[ResolvedWorkload, 
         resolved = resolve(workload)
     except ValueError as error:
         return said("InvalidWorkload", detail=str(error))
-    misfit = _misfit(resolved, spec.recipes) or _too_many_kept(resolved, spec.benchmarks.last_layers_bf16)
+    misfit = _misfit(resolved, spec) or _too_many_kept(resolved, spec.benchmarks.last_layers_bf16)
     return said("InvalidWorkload", detail=misfit) if misfit else (resolved, _run(spec, resolved))
 
 
@@ -146,12 +147,16 @@ def with_text(
     return workload.model_copy(update={"hugging_face_config": filled})
 
 
-def _misfit(resolved: ResolvedWorkload, recipes: tuple[PlainRecipe, ...]) -> str | None:
-    """Why a recipe that was asked for by name can't take the workload's shapes; None where all fit."""
-    for recipe in recipes:
+def _misfit(resolved: ResolvedWorkload, spec: ProfileSpec) -> str | None:
+    """Why a recipe that is named, a mixture's part too, can't take the workload's shapes; None where all fit."""
+    asked: dict[str, tuple[Recipe | Parts, str]] = {}
+    asked |= {f"recipe {name}": (name, f"take {name} out of spec.recipes") for name in spec.recipes}
+    asked |= {f"mixture {it.name}": (it.parts, "give that part another recipe") for it in spec.mixtures}
+    asked[f"baseline {spec.benchmarks.baseline}"] = spec.benchmarks.baseline, "name another benchmarks.baseline"
+    for what, (recipe, remedy) in asked.items():
         errors = [p.message for p in step_shape_problems(resolved.gemms, recipe) if p.severity == "error"]
         if errors:
-            return f"recipe {recipe}: {errors[0]} (change the shape, or take {recipe} out of spec.recipes)"
+            return f"{what}: {errors[0]} (change the shape, or {remedy})"
     return None
 
 
