@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import json
 import logging
 import os
 import re
@@ -12,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,34 +22,8 @@ OLDEST = (2, 8)
 NEWEST_READ = (2, 20)
 """The newest version whose source was read. A newer one runs if its signatures take our calls."""
 
-NEEDS: Mapping[str, tuple[str, ...]] = {
-    "pytorch.Linear": (
-        "in_features", "out_features", "bias", "params_dtype", "device", "delay_wgrad_compute",
-        "fuse_wgrad_accumulation"),
-    "pytorch.Linear.forward": ("inp", "is_first_microbatch"),
-    "pytorch.Linear.backward_dw": (),
-    "pytorch.GroupedLinear": (
-        "num_gemms", "in_features", "out_features", "bias", "params_dtype", "device", "delay_wgrad_compute"),
-    "pytorch.GroupedLinear.forward": ("inp", "m_splits", "is_first_microbatch"),
-    "pytorch.GroupedLinear.backward_dw": (),
-    "pytorch.TransformerLayer": (
-        "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_gqa_groups", "kv_channels", "layernorm_epsilon",
-        "hidden_dropout", "attention_dropout", "self_attn_mask_type", "window_size", "layer_number", "normalization",
-        "activation", "bias", "params_dtype", "device", "attn_input_format", "qk_norm_type", "fuse_qkv_params",
-        "fuse_wgrad_accumulation"),
-    "pytorch.TransformerLayer.forward": ("hidden_states", "is_first_microbatch", "rotary_pos_emb"),
-    "pytorch.RotaryPositionEmbedding": ("dim",),
-    "pytorch.RotaryPositionEmbedding.forward": ("max_seq_len",),
-    "pytorch.optimizers.FusedAdam": ("params", "lr", "master_weights", "use_decoupled_grad"),
-    "pytorch.optimizers.FusedAdam.step": (),
-    "pytorch.quantization.FP8GlobalStateManager.reset": (),
-    "common.recipe.DelayedScaling": (),
-    "common.recipe.Float8CurrentScaling": (),
-    "common.recipe.Float8BlockScaling": (),
-    "common.recipe.MXFP8BlockScaling": (),
-    "common.recipe.NVFP4BlockScaling": (
-        "disable_rht", "disable_stochastic_rounding", "disable_2d_quantization"),
-}  # fmt: skip
+_CALLS = json.loads(files(__package__).joinpath("calls.json").read_text(encoding="utf-8"))
+NEEDS: Mapping[str, Sequence[str]] = _CALLS["needs"]
 """Every call that the backend makes, with the parameters that it names. `autocast` is apart: its names changed."""
 
 
@@ -56,49 +32,10 @@ class StepPart:
     """What a training step calls for one part of a model, by keyword; `since` is the first version that has it all."""
 
     since: str
-    needs: Mapping[str, tuple[str, ...]]
+    needs: Mapping[str, Sequence[str]]
 
 
-STEP_PARTS: Mapping[str, StepPart] = {
-    "latentAttention": StepPart("2.8", {
-        "pytorch.DotProductAttention": (
-            "num_attention_heads", "kv_channels", "attention_dropout", "qkv_format", "attn_mask_type", "layer_number"),
-        "pytorch.LayerNormLinear": (
-            "in_features", "out_features", "eps", "bias", "normalization", "params_dtype", "device",
-            "fuse_wgrad_accumulation"),
-        "pytorch.LayerNormLinear.forward": ("inp", "is_first_microbatch"),
-        "pytorch.LayerNormMLP": (
-            "hidden_size", "ffn_hidden_size", "eps", "bias", "normalization", "activation", "params_dtype", "device",
-            "fuse_wgrad_accumulation"),
-        "pytorch.LayerNormMLP.forward": ("inp", "is_first_microbatch"),
-        "pytorch.RMSNorm": ("eps",),
-        "pytorch.attention.rope.apply_rotary_pos_emb": ("tensor_format", "fused"),
-    }),
-    "moe": StepPart("2.8", {
-        "pytorch.GroupedLinear": ("fuse_wgrad_accumulation",),
-        "pytorch.MultiheadAttention": (
-            "hidden_size", "num_attention_heads", "num_gqa_groups", "kv_channels", "layernorm_epsilon",
-            "attention_dropout", "window_size", "layer_number", "normalization", "bias", "params_dtype", "device",
-            "qk_norm_type", "fuse_qkv_params", "fuse_wgrad_accumulation", "attn_mask_type", "qkv_format",
-            "input_layernorm"),
-        "pytorch.MultiheadAttention.forward": ("hidden_states", "is_first_microbatch", "rotary_pos_emb"),
-        "pytorch.cpp_extensions.general_gemm": ("A", "B", "out_dtype", "layout", "grad", "use_split_accumulator"),
-        "pytorch.moe_unpermute": ("inp", "row_id_map", "merging_probs", "map_type"),
-        "pytorch.Fp8Padding": ("num_gemms", "align_size"),
-        "pytorch.Fp8Padding.forward": ("inp", "m_splits"),
-        "pytorch.Fp8Unpadding": ("num_gemms", "align_size"),
-        "pytorch.Fp8Unpadding.forward": ("inp", "m_splits"),
-        "pytorch.RMSNorm": ("eps",),
-        "pytorch.LayerNorm": ("eps",),
-        "pytorch.ops.SwiGLU": (),
-        "pytorch.ops.GELU": (),
-    }),
-    "moe.expertBias": StepPart("2.9", {"pytorch.ops.ClampedSwiGLU": ()}),
-    "attentionSinks": StepPart("2.8", {
-        "pytorch.MultiheadAttention": ("softmax_type",),
-        "pytorch.TransformerLayer": ("softmax_type",),
-    }),
-}  # fmt: skip
+STEP_PARTS: Mapping[str, StepPart] = {field: StepPart(**part) for field, part in _CALLS["parts"].items()}
 """By the model's field. Who lacks one of these has no training step of such a model; all else is measured."""
 
 AUTOCASTS: tuple[tuple[str, str], ...] = (("autocast", "recipe"), ("fp8_autocast", "fp8_recipe"))
@@ -201,7 +138,7 @@ def version_of(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def missing(offered: Mapping[str, inspect.Signature], needs: Mapping[str, tuple[str, ...]] = NEEDS) -> tuple[str, ...]:
+def missing(offered: Mapping[str, inspect.Signature], needs: Mapping[str, Sequence[str]] = NEEDS) -> tuple[str, ...]:
     """What of `needs` these signatures lack: a symbol, or `symbol(parameter)`."""
     lacking = []
     for symbol, names in needs.items():
@@ -241,7 +178,7 @@ def absent_part(api: Api, parts: Sequence[str]) -> str | None:
 
 
 def live_signatures(
-    pytorch: Any, recipe: Any, manager: Any, needs: Mapping[str, tuple[str, ...]] = NEEDS
+    pytorch: Any, recipe: Any, manager: Any, needs: Mapping[str, Sequence[str]] = NEEDS
 ) -> dict[str, inspect.Signature]:
     """The signatures of all of `needs` that are there, methods without self."""
     roots = {"pytorch": pytorch, "common": recipe, "quantization": manager}
