@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_agent.cases import cases_of
+from precision_agent.results.explain import explain
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.stats import paired_ratio, ratio
 from precision_api.facts.recipes import RECIPE_NAMES
@@ -63,6 +64,9 @@ def test_nvfp4_over_mxfp8_on_b300_is_as_published_by_command_page_and_metric(
     assert layer["value"] == pytest.approx(LAYER, rel=0.03)
     told = api.run("status", "nightly", "--baseline", "mxfp8")
     assert f"{layer['value']:.2f}x ±" in told.stdout
+    rows = {row.figure: row for row in explain(result, "mxfp8") if row.of.startswith("nvfp4")}
+    assert float(rows["GEMMs (autocast) speedup"].value.split()[0]) == pytest.approx(LAYER, rel=0.03)
+    assert ("come from those over bf16" in rows["speedup"].source) == (baseline == "bf16")
     assert "Speedups are over mxfp8." in told.stdout
     assert ("come from those over bf16" in told.stderr) == (baseline == "bf16")
 
@@ -111,7 +115,7 @@ def test_a_speedup_over_the_recorded_baseline_and_back_is_its_inverse() -> None:
     before = read("n", "p", ReportStatus.model_validate(report_status()))
     after, said = rebased(before, "mxfp8")
     back = after.rows["bf16"]
-    assert said
+    assert said == "Speedups over mxfp8 come from those over bf16, whose noise was not recorded: no verdicts."
     assert back.speedup == pytest.approx(1 / before.rows["mxfp8"].speedup)
     assert (back.speedup_lower, back.speedup_upper) == pytest.approx((1 / 1.384, 1 / 1.36), rel=1e-3)
     assert (back.gemm_speedup["autocast"], after.rows["mxfp8"].speedup) == (pytest.approx(1 / 1.509, rel=1e-3), None)
@@ -142,6 +146,9 @@ def test_ratios_that_a_run_does_not_allow_are_refused_in_words(row: Any, run: An
     told = api.run("status", "nightly", "--baseline", "mxfp8")
     assert words in " ".join(told.stderr.split())
     assert not re.search(r"\dx", told.stdout)
+    full = replayed(product="H100", workload=Workload(preset="llama3-8b"), recipes=("bf16", "fp8_current"))
+    with pytest.raises(ValueError, match="no figures of mxfp8; take one of bf16, fp8_current"):
+        explain(full, "mxfp8")
 
 
 def test_where_the_recorded_baseline_has_no_figures_ratios_are_those_of_rates(api: Api, tmp_path: Path) -> None:
@@ -161,12 +168,19 @@ def test_where_the_recorded_baseline_has_no_figures_ratios_are_those_of_rates(ap
 
 def test_a_mixture_is_a_recipe_to_every_reader(api: Api, tmp_path: Path) -> None:
     name, page = "nemotron3-super.nbbnmb", tmp_path / "page.html"
+    words = "nemotron3-super is a mixture: nvfp4, but attention in bf16, attentionOut in bf16, mambaOut in mxfp8; "
+    words += "metrics and JSON add .nbbnmb to its name."
     status, other = (report_status([recipe_row("mxfp8", 1.3), recipe_row(of, 1.35)]) for of in (name, name[:-1] + "n"))
     api.profiles(profile_object())
     api.reports(*(report_object(node, status=status) for node in "ab"), report_object("c", status=other))
-    assert "0.96x" in api.run("status", "nightly", "--baseline", name).stdout
     assert api.run("report", "nightly", "--baseline", "mxfp8", "-o", str(page), "--price", "2").exit_code == 0
-    assert all(words in page.read_text() for words in (">nemotron3<", ">-super.nbbnmb<", f"<td>{name}</td>"))
+    assert all(part in page.read_text() for part in (">nemotron3<", ">-super<", "<td>nemotron3-super</td>", words))
+    pages = page.read_text(), *(api.run(*asked).stdout for asked in (("nodes",), ("status", "nightly")))
+    for text in (*pages, told := api.run("status", "nightly", "--baseline", "nemotron3-super").stdout):
+        assert (words in " ".join(text.split()), name in text) == (True, False)
+    assert "0.96x" in told
+    assert "nemotron3-super 1.04x over mxfp8" in " ".join(pages[0].split())
+    assert api.printed("nodes")[0]["best"] == name
     assert name in api.run("compare", "a", "b", "-o", "json").stdout
     done = api.run("compare", "a", "c")
     assert "nemotron3-super has other parts in B than in A: not compared" in " ".join(done.stderr.split())

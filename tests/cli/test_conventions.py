@@ -38,7 +38,7 @@ from tests.support.node_objects import node_object
 from tests.support.report_objects import recipe_row
 
 EXAMPLES_FOLDER = Path(__file__).parents[2] / "examples"
-OF_THE_AGENT = ("run", "verify-trace")
+OF_THE_AGENT = ("run", "explain", "verify-trace")
 """Commands whose options are another program's."""
 CLUSTER_OPTIONS = ("--context", "--kubeconfig", "--request-timeout", "--as", "--token")
 WITHOUT_CLUSTER = ("shapes", "plan", *OF_THE_AGENT)

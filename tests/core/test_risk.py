@@ -35,14 +35,14 @@ Rows = Mapping[str, dict[str, Any]]
 NO_RHT, NONE_KEPT = "may degrade convergence quality", "keep the last 15% of the layers in BF16"
 
 
-def shown(rows: Rows) -> SimpleNamespace:
+def shown(rows: Rows, **run: Any) -> SimpleNamespace:
     """What each reader says of one GB200 node with these rows beside BF16, MXFP8 and FP8 delayed."""
     plain = {"bf16": {}, "mxfp8": {"speedup": "1.3"}, "fp8_delayed": {"speedup": "1.4"}}
     results = [
         recipe_row(name, float(more.get("speedup", 1.0)), **{k: v for k, v in more.items() if k != "speedup"})
         for name, more in {**plain, **rows}.items()
     ]
-    status = ReportStatus.model_validate(report_status(results))
+    status = ReportStatus.model_validate(report_status(results, **run))
     owner = world.profile()
     facts = NodeFacts(name="n", uid="uid-n", product="GB200", gpus=4, pool="GB200")
     view = world.report("n", status=status)
@@ -63,7 +63,8 @@ def shown(rows: Rows) -> SimpleNamespace:
         for names in ([], ["nvfp4_no_rht"])
     )  # fmt: skip
     return SimpleNamespace(
-        get=row.title if row else "", get_profile=of_profile.best or "", nodes=node_row(view, None)["best"],
+        get=row.title(run.get("baseline", "bf16")) if row else "",
+        get_profile=of_profile.best or "", nodes=node_row(view, None)["best"],
         by_energy=of_profile.pools[0].best_recipe_by_energy, status=told_pool(of_profile.pools[0]), page=page,
         plan=plan.recommendation or "", plan_by_name=by_name.recommendation or "",
         what_if=plan.what_ifs[0].answer if plan.what_ifs else "", recipes=recipes_table(pool_recipes([view])),
@@ -137,6 +138,9 @@ def test_where_nobody_lists_them_no_reader_names_a_risky_recipe() -> None:
     assert "It is also the most energy-efficient of these" in found.page
     assert found.what_if.startswith("with nvfp4_no_rht (at risk): -"), "allowRecipes names it"
     assert "with nvfp4_no_rht" in found.plan_by_name, "the plan's own list names it"
+    over = shown({"nvfp4": {"speedup": "1.6", **KEPT}}, baseline="mxfp8")
+    assert (over.get, over.get_profile) == ("nvfp4 1.60x over mxfp8 (last 5 in BF16)",) * 2
+    assert "nvfp4 1.60x over mxfp8 (last 5 in BF16)" in over.status
     assert NO_RHT in found.plan_by_name
 
 
@@ -150,8 +154,9 @@ def test_what_the_profile_lists_is_named_with_its_risk(recipe: str, kept: int, r
     unlisted, listed = shown({recipe: row}), shown({recipe: row | {"listed": True}})
     assert (unlisted.nodes, unlisted.get) == ("fp8_delayed", "fp8_delayed 1.40x")
     assert (listed.nodes, listed.by_energy) == (recipe, recipe)
-    assert (listed.get, listed.get_profile) == (f"{recipe} 1.90x (at risk{', last 5 in BF16' if kept else ''})",) * 2
-    assert f"{recipe} 1.90x (at risk" in listed.status
+    text = f"{recipe.partition('.')[0]} 1.90x (at risk{', last 5 in BF16' if kept else ''})"
+    assert (listed.get, listed.get_profile) == (text, text)
+    assert text in listed.status
     assert risk in listed.page
     assert "." in recipe or risk in listed.plan, "plans use no mixtures"
     assert recipe not in unlisted.status + unlisted.plan

@@ -1,14 +1,16 @@
 """Where each figure of a result comes from, in words: what was timed, how it was worked out, how sure it is. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from textwrap import wrap
 
 from precision_agent.power.reasons import REASONS as POWER_REASONS
 from precision_agent.protocol import RegionName
+from precision_api.exchange.rebase import result_over
 from precision_api.exchange.request import attention_recipe, step_words
 from precision_api.exchange.result import Backend, Energy, GemmSum, Interval, MeasurementResult, RecipeResult, Training
 from precision_api.facts.plain_text import digits
+from precision_api.facts.recipes import Recipe, recipe_name
 from precision_api.models.flops import TRAINING_FLOPS
 
 WIDTH = 110
@@ -37,12 +39,15 @@ class Explanation:
     source: str
 
 
-def explain(result: MeasurementResult) -> tuple[Explanation, ...]:
-    """A row for each figure that the result holds, and for each that it lacks with a reason."""
+def explain(result: MeasurementResult, over: Recipe | None = None) -> tuple[Explanation, ...]:
+    """A row for each figure that the result holds, and for each that it lacks with a reason; with speedups over that
+    recipe of the run. ValueError for one that it did not measure."""
+    result, said = result_over(result, over or result.baseline)
     mark = "" if result.provenance == "measured" else f" ({result.provenance})"
-    run = (Explanation(f"run {result.run} on {result.node}", *figure) for figure in _run(result))
-    pairs = ((row.recipe, figure) for row in result.recipes for figure in _recipe(row, result))
-    return (*run, *(Explanation(f"{recipe}{mark}", *figure) for recipe, figure in pairs))
+    run = (Explanation(f"run {result.run} on {result.node}", *figure) for figure in _run(result, said))
+    pairs = ((recipe_name(row.recipe), figure) for row in result.recipes for figure in _recipe(row, result))
+    rows = (*run, *(Explanation(f"{recipe}{mark}", *figure) for recipe, figure in pairs))
+    return tuple(replace(row, source=said) if said and row.figure.endswith("speedup") else row for row in rows)
 
 
 def as_text(rows: tuple[Explanation, ...]) -> str:
@@ -62,7 +67,7 @@ def as_document(rows: tuple[Explanation, ...]) -> list[dict[str, str]]:
     return [asdict(row) for row in rows]
 
 
-def _run(result: MeasurementResult) -> Iterator[Figure]:
+def _run(result: MeasurementResult, said: str) -> Iterator[Figure]:
     gpus = f"{len(result.gpus)} x {result.gpus[0].name}" if result.gpus else result.product
     yield ("machine", gpus, f"backend {result.backend}; every rate is of {_scope(result)}")
     yield ("provenance", result.provenance, _provenance(result))
@@ -92,6 +97,8 @@ def _run(result: MeasurementResult) -> Iterator[Figure]:
         total = f" of {memory.total_bytes / 2**30:.1f}" if memory.total_bytes else ""
         how = "by NVML, the highest while the short model trained, of the fullest GPU: all recipes lie in one process"
         yield ("memory in use", f"{memory.used_bytes / 1e9:.1f}{total} GB", f"{how}. {memory.counted}".rstrip(". "))
+    if said:
+        yield ("speedups", f"over {result.baseline}", said)
     yield from _noise(result)
 
 

@@ -13,7 +13,7 @@ from precision_api.exchange.result import Difference, Failure, Interval, Meaning
 from precision_api.exchange.stats import LEAST_DIFFERENCE
 from precision_api.exchange.summary import complete
 from precision_api.facts.plain_text import shortened
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import Recipe, recipe_name
 
 MOST_UNSURE = 1.1
 """Assumed, not tried on a GPU: an interval that holds 1 and reaches to more than this says nothing, for the GEMMs may
@@ -205,7 +205,7 @@ def facts_of(
         speedups = {part.mode: part.speedup for part in result.sums if part.speedup}
     alone = speedups.get("prequantized")
     facts = Facts(
-        recipe=result.recipe,
+        recipe=recipe_name(result.recipe),
         baseline=baseline,
         verdict=result.verification.verdict,
         gemm_share=None if isinstance(gemm_share, Failure) else gemm_share,

@@ -6,7 +6,7 @@ from precision_agent.method.learning import in_words, learnt
 from precision_api.exchange import stats
 from precision_api.exchange.result import Energy, Interval, Provenance, RecipeResult, Recommendation
 from precision_api.exchange.summary import USABLE, complete
-from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, Recipe, risk_of
+from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, Recipe, recipe_name, risk_of, risks_of
 
 WIDTH = {"fp4": 4, "fp8": 8, "bf16": 16}
 """Bits of a number in each format: one falls back to a wider one."""
@@ -145,15 +145,16 @@ def _sentence(
         low, high = f"{ratio.lower:.2f}", f"{ratio.upper:.2f}"
         bounds = f" ({low} to {high})" if low != high else ""
         other = f"; fall back to {fallback}" if fallback else ""
-        said = f"{best.recipe}{label} {what} {ratio.value:.2f}x as fast as {baseline}{bounds}{other}."
+        said = f"{recipe_name(best.recipe)}{label} {what} {ratio.value:.2f}x as fast as {baseline}{bounds}{other}."
     if by_energy == baseline:
         said += f" No recipe{among} gives {stats.LEAST_ENERGY_DIFFERENCE:.0%} more tokens per joule than {baseline}."
     elif by_energy:
-        said += f" Most tokens per joule: {by_energy}."
+        said += f" Most tokens per joule: {recipe_name(by_energy)}."
     elif baseline in (powered := [result.recipe for result in usable if _energy(result)]) and len(powered) > 1:
         enough = f"{stats.LEAST_ENERGY_DIFFERENCE:.0%} more tokens per joule than {baseline}"
         said += f" Whether a recipe gives at least {enough} is not known."
     named = {by_energy, fallback, *(result.recipe for result in ranked[:1])}
-    said += "".join(f" Risk of {r.recipe}: {risk}." for r in results if r.recipe in named and (risk := _risk(r)))
-    said += "".join(f" {result.recipe}: {words}." for result in results if (words := in_words(result.loss)))
+    risks = risks_of((row.recipe, row.last_layers_bf16) for row in results if row.recipe in named)
+    losses = (f"{recipe_name(row.recipe)}: {words}." for row in results if (words := in_words(row.loss)))
+    said = " ".join((said, *risks, *losses))
     return f"{_MARKS.get(provenance, '')}{said}"

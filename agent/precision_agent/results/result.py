@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +28,7 @@ from precision_api.exchange import stats
 from precision_api.exchange.request import PLAIN, MeasurementRequest, request_hash, timing_title
 from precision_api.exchange.result import Backend as BackendName
 from precision_api.exchange.result import GpuHealth, KernelProfiles, MeasurementResult, Memory, Steadiness
-from precision_api.facts.recipes import RECIPE_NAMES
+from precision_api.facts.recipes import RECIPE_NAMES, mixture_text
 from precision_api.models.model import ModelSpec
 
 MOST_NOTES = 8
@@ -257,8 +257,8 @@ def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
 
 def _mixed(variant: Variant) -> tuple[str, ...]:
     """What a mixture is made of."""
-    parts = ", ".join(f"{part} {recipe}" for part, recipe in asdict(variant.parts).items())
-    return () if variant.recipe in RECIPE_NAMES else (f"a mixture of recipes: {parts}",)
+    parts = mixture_text(variant.recipe)
+    return (f"a mixture of recipes: {parts}; results call it {variant.recipe}",) if parts else ()
 
 
 def _unfused(training: LoadProfiles | None) -> bool:

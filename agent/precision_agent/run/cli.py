@@ -53,10 +53,14 @@ def version() -> None:
 @app.command("explain")
 def explain(
     file: Annotated[str, typer.Argument(help="A result as `run --output FILE` wrote it; '-' is stdin.")],
+    baseline: Annotated[str | None, typer.Option(help="Speedups over this recipe of the run.")] = None,
     output: Annotated[Form, typer.Option("--output", "-o", help="table or json.")] = Form.table,
 ) -> None:
     """Says of each figure of a result where it comes from and how sure it is."""
-    rows = words.explain(_result(file))
+    try:
+        rows = words.explain(_result(file), baseline)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--baseline") from error
     typer.echo(json.dumps(words.as_document(rows), indent=2) if output is Form.json else words.as_text(rows))
 
 

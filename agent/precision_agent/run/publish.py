@@ -18,7 +18,7 @@ from precision_api.exchange.request import attention_recipe, step_words
 from precision_api.exchange.result import Interval, MeasurementResult, RecipeResult
 from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import digits, three_digits
-from precision_api.facts.recipes import recipe_text, risks_of
+from precision_api.facts.recipes import recipe_name, recipe_text, risks_of
 
 TERMINATION_LOG_ENV = "PRECISION_TERMINATION_LOG"
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -165,8 +165,8 @@ def _table(result: MeasurementResult) -> list[str]:
 
 
 def _phrases(result: MeasurementResult) -> list[str]:
-    said = {row.recipe: _said(row) for row in result.recipes}
-    ran = [said[row.recipe] for row in result.recipes if row.availability in MEASURED]
+    said = {recipe_name(row.recipe): _said(row) for row in result.recipes}
+    ran = [said[recipe_name(row.recipe)] for row in result.recipes if row.availability in MEASURED]
     shared = [text for text in ran[0] if all(text in others for others in ran)] if len(ran) > 1 else []
     risks = risks_of((row.recipe, row.last_layers_bf16) for row in result.recipes)
     texts = [*shared, *(risk for risk in risks if risk not in result.recommendation.sentence)]
@@ -206,17 +206,20 @@ def _doubts(result: MeasurementResult) -> list[str]:
     if result.steadiness and result.steadiness.state == "not_steady":
         doubts.append(f"The machine was not steady: {result.steadiness.message}")
     for row in result.recipes:
+        name = recipe_name(row.recipe)
         if row.throttled:
-            doubts.append(f"{row.recipe} was throttled: {row.throttled.reason}, {row.throttled.share:.1%} of the time.")
+            doubts.append(f"{name} was throttled: {row.throttled.reason}, {row.throttled.share:.1%} of the time.")
         if row.training and row.training.missing:
-            doubts.append(f"{row.recipe}: without {', '.join(row.training.missing)}, which did not fit.")
+            doubts.append(f"{name}: without {', '.join(row.training.missing)}, which did not fit.")
         if row.cpu_bound and result.product != "CPU":
-            doubts.append(f"{row.recipe} was CPU-bound: the GPU was busy less than 95 % of the time.")
+            doubts.append(f"{name} was CPU-bound: the GPU was busy less than 95 % of the time.")
     ratios = [part.speedup for row in result.recipes for part in (row.training, *row.sums) if part and part.speedup]
     if result.method == "agent" and result.control_ratio is None and ratios:
         doubts.append("The control has no figure: how much noise there was is not known, 0.5 % is assumed.")
     energies = ((row.recipe, row.training.energy) for row in result.recipes if row.training)
-    recipes = grouped((energy.reasons, recipe) for recipe, energy in energies if energy and not energy.valid)
+    recipes = grouped(
+        (energy.reasons, recipe_name(recipe)) for recipe, energy in energies if energy and not energy.valid
+    )
     doubts += _slow_gpus(result)
     doubts += [f"No energy figure of {', '.join(names)}: {', '.join(why)}." for why, names in recipes.items()]
     return ["", *(line for text in doubts for line in wrap(text, WIDTH))] if doubts else []
@@ -226,12 +229,12 @@ def _slow_gpus(result: MeasurementResult) -> list[str]:
     """Each GPU that is slow, with the recipe in which it is slowest and what a job in step gets there."""
     slowest: dict[str, tuple[float, str]] = {}
     for row in result.recipes:
-        training = row.training
+        training, name = row.training, recipe_name(row.recipe)
         if not (training and training.slowest_gpu and training.gpu_spread) or training.gpu_spread >= SLOW_GPU:
             continue
         rate = training.synchronous_tokens_per_second
         where = f", and a job that waits for all GPUs gets {three_digits(rate.value)} tokens/s" if rate else ""
-        said = f"{training.slowest_gpu} is slow: {training.gpu_spread:.1%} of the GPUs' mean with {row.recipe}{where}."
+        said = f"{training.slowest_gpu} is slow: {training.gpu_spread:.1%} of the GPUs' mean with {name}{where}."
         slowest[training.slowest_gpu] = min(slowest.get(training.slowest_gpu, (1.0, "")), (training.gpu_spread, said))
     return [said for _, said in slowest.values()]
 

@@ -26,6 +26,8 @@ def _name(name: str) -> str:
 RECIPE_NAMES: tuple[PlainRecipe, ...] = get_args(PlainRecipe)
 LETTERS: Mapping[str, str] = dict(zip(RECIPE_NAMES, "bdckmnrfwx", strict=True))
 """One for each recipe, for good: results name a mixture by them."""
+PARTS = ("mlp", "attention", "attentionOut", "mamba", "mambaOut", "head")
+"""What a mixture's letters are of, in their order."""
 MIXTURE_NAME = r"^[a-z][a-z0-9_-]{0,32}$"
 Recipe = Annotated[str, Field(max_length=40), AfterValidator(_name)]
 """Of the table; or a mixture: the profile's name for it, a dot and the letter of each part. So one name with other
@@ -191,16 +193,46 @@ def risk_of(recipe: Recipe, in_bf16: int | None = None) -> str:
     return "; ".join(filter(None, (RECIPES[recipe].risk, without)))
 
 
-def recipe_text(recipe: Recipe, speedup: float | None, layers_bf16: int | None) -> str:
-    """A recipe for columns, such as `nvfp4_no_rht 1.80x (at risk, last 5 in BF16)`."""
+def recipe_name(recipe: Recipe) -> str:
+    """What people call it: of a mixture the profile's name for it."""
+    return recipe.partition(".")[0]
+
+
+def mixture_text(recipe: Recipe) -> str:
+    """What the parts of a mixture run in, as `nvfp4, but attention in bf16`; empty of a recipe of the table."""
+    names = {letter: name for name, letter in LETTERS.items()}
+    parts = dict(zip(PARTS, (names[letter] for letter in recipe.partition(".")[2]), strict=False))
+    usual = {**dict.fromkeys(PARTS, parts.get("mlp")), "head": "bf16"}
+    others = ", ".join(f"{part} in {name}" for part, name in parts.items() if name != usual[part])
+    return ", but ".join(filter(None, (parts.get("mlp"), others)))
+
+
+def recipe_text(recipe: Recipe, speedup: float | None, layers_bf16: int | None, over: Recipe = "bf16") -> str:
+    """A recipe for columns, such as `nvfp4_no_rht 1.80x over mxfp8 (at risk, last 5 in BF16)`."""
     marks = ("at risk" if risk_of(recipe, layers_bf16) else "", f"last {layers_bf16} in BF16" if layers_bf16 else "")
     more = ", ".join(filter(None, marks))
-    return f"{recipe}{f' {speedup:.2f}x' if speedup else ''}{f' ({more})' if more else ''}"
+    gain = (f" {speedup:.2f}x" if speedup else "") + (
+        f" over {recipe_name(over)}" if speedup and over != "bf16" else ""
+    )
+    return f"{recipe_name(recipe)}{gain}{f' ({more})' if more else ''}"
+
+
+def mixtures_of(named: Iterable[Recipe]) -> list[str]:
+    """A sentence for each mixture among these: what its parts run in, and what results call it."""
+    words = "{} is a mixture: {}; metrics and JSON add .{} to its name."
+    split = ((recipe, *recipe.split(".")) for recipe in sorted({*named}) if "." in recipe)
+    return [words.format(name, mixture_text(recipe), letters) for recipe, name, letters in split]
 
 
 def risks_of(named: Iterable[tuple[Recipe, int | None]]) -> list[str]:
     """A sentence for each risk of these (recipe, layers in BF16)."""
-    return sorted({f"Risk of {recipe}: {risk}." for recipe, kept in named if (risk := risk_of(recipe, kept))})
+    return sorted({f"Risk of {recipe_name(it)}: {why}." for it, kept in named if (why := risk_of(it, kept))})
+
+
+def notes_of(named: Iterable[tuple[Recipe, int | None]]) -> list[str]:
+    """Of these (recipe, layers in BF16) what mixtures are, and all risks."""
+    pairs = dict.fromkeys(named)
+    return mixtures_of(recipe for recipe, _ in pairs) + risks_of(pairs)
 
 
 def misaligned(recipe: Recipe, dimensions: Mapping[str, int]) -> tuple[str, ...]:

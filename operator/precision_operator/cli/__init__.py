@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "fleet": (f"{_IN}.fleet:fleet", "Show or save the measured rates that plans are made from"),
     "support-bundle": (f"{_IN}.support_bundle:support_bundle", "Collect what an issue needs into one archive"),
     "run": (f"{_IN}.local:run", "Measure this machine, without a cluster (--local)"),
+    "explain": (f"{_IN}.local:explain", "Say where each figure of a saved result comes from"),
     "verify-trace": (f"{_IN}.local:verify_trace", "Find out in which precision a training job ran"),
 }
 """Name of the command -> module:function, and its line in the list of commands, which must fit 80 columns."""

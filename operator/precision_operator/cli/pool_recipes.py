@@ -8,7 +8,7 @@ from typing import Any
 
 from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import digits
-from precision_api.facts.recipes import Recipe, in_order, recipe_text
+from precision_api.facts.recipes import Recipe, in_order, recipe_name, recipe_text
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, figure
 from precision_operator.cli.output import as_columns, wrapped
 from precision_operator.cli.results import figures_view, of_profile, pool_of, reading_of, reports_of
@@ -57,10 +57,11 @@ def over_recipe(readings: Iterable[Reading], over: str | None) -> tuple[tuple[Re
     before = tuple(readings)
     if over is None:
         return before, ()
-    names = in_order(recipe for reading in before for recipe in reading.rows)
-    if before and over not in names:
-        fail(f"--baseline {over}: no node has figures of it; take one of {', '.join(names)}")
-    made = [rebased(reading, over) for reading in before]
+    names = {key: recipe_name(key) for key in in_order(recipe for reading in before for recipe in reading.rows)}
+    chosen = next((recipe for recipe, name in names.items() if over in (recipe, name)), None)
+    if before and chosen is None:
+        fail(f"--baseline {over}: no node has figures of it; take one of {', '.join(dict.fromkeys(names.values()))}")
+    made = [rebased(reading, chosen or over) for reading in before]
     return tuple(reading for reading, _ in made), tuple(dict.fromkeys(said for _, said in made if said))[:SENTENCES]
 
 
@@ -106,11 +107,12 @@ def recipes_table(pools: PoolRecipes) -> str:
     """The same for people, with why rates are absent; empty where nothing was measured."""
     rows = [(pool, row) for pool, of_pool in pools.items() for row in of_pool]
     doubted = any(row["losses"].keys() - {"healthy"} for _, row in rows)
-    over = sorted({row["baseline"] for _, row in rows} - {"bf16"})
+    over = sorted({recipe_name(row["baseline"]) for _, row in rows} - {"bf16"})
     hidden = {*(() if doubted else ("loss",)), *(() if over else ("GEMMs",))}
     columns = [column for column in COLUMNS if column.header not in hidden]
     table = as_columns([as_cells(columns, {**row, "pool": pool}) for pool, row in rows], _FOLDS, (), ("nodes",))
-    without = ((row["failure"], row["recipe"]) for _, row in rows if row["failure"] and not row["tokensPerSecond"])
+    failed = (row for _, row in rows if row["failure"] and not row["tokensPerSecond"])
+    without = ((row["failure"], recipe_name(row["recipe"])) for row in failed)
     reasons = (
         f"No training figures of {', '.join(dict.fromkeys(names))}: {why}." for why, names in grouped(without).items()
     )

@@ -1,9 +1,11 @@
 """The page: verdict and main chart at the top, notes, other figures and nodes folded below them."""
 
 from collections.abc import Iterator
+from functools import reduce
 from html import escape
 
 from precision_api.facts.plain_text import three_digits
+from precision_api.facts.recipes import recipe_name
 from precision_operator.core.results.reading import Reading
 from precision_operator.drawing.document import banner, document, figure, folded, sentences, table
 from precision_operator.report.facts import Given
@@ -20,7 +22,14 @@ FOOTER = (
 
 
 def page(facts: Given) -> str:
-    return document(f"{facts.subject}: precision report", _parts(facts), "kubectl precision report", FOOTER)
+    return document(f"{facts.subject}: precision report", _named(facts), "kubectl precision report", FOOTER)
+
+
+def _named(facts: Given) -> Iterator[str]:
+    """The page's parts, with each mixture called what its profile calls it."""
+    mixed = {recipe: recipe_name(recipe) for node in facts.nodes for recipe in node.rows if "." in recipe}
+    for part in _parts(facts):
+        yield reduce(lambda text, names: text.replace(*names), mixed.items(), part)
 
 
 def _parts(facts: Given) -> Iterator[str]:
@@ -56,7 +65,7 @@ def _node_row(node: Reading) -> tuple[str, ...]:
     return (
         node.node,
         node.pool,
-        best.title if best else "–",
+        best.title(node.group.baseline) if best else "–",
         three_digits(best.teraflops_per_gpu) if best and best.teraflops_per_gpu else "–",
         (best and best.tokens_per_joule_text) or "–",
         node.data or "–",

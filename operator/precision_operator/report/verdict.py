@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from precision_api.exchange.stats import LEAST_ENERGY_DIFFERENCE
 from precision_api.facts.plain_text import first_of, three_digits
-from precision_api.facts.recipes import risk_of
+from precision_api.facts.recipes import mixtures_of, risk_of
 from precision_operator.core.results.intervals import Spread
 from precision_operator.drawing.document import Notice, NoticeKind
 from precision_operator.report.facts import Given, PoolFigures, PoolRow, pools
@@ -27,6 +27,8 @@ def verdict(facts: Given) -> tuple[Notice, ...]:
     said += _standing(facts)
     for pool in pools(facts):
         said += _of_pool(pool)
+    mixed = mixtures_of(recipe for node in facts.nodes for recipe in node.rows)
+    said += [Notice("note", sentence) for sentence in mixed]
     return (*said, *_odd(facts), *_of_recipes(facts), *_rest(facts))
 
 

@@ -1,4 +1,4 @@
-"""Commands that need no cluster, by the precision-agent program of this machine: `run --local` and `verify-trace`."""
+"""Commands that need no cluster, by this machine's precision-agent: `run --local`, `explain` and `verify-trace`."""
 
 import shutil
 import subprocess
@@ -41,13 +41,19 @@ def run(
     _hand_over(["run", "--local", *context.args, *(["--help"] if show_help else [])])
 
 
+def explain(context: typer.Context) -> None:
+    """Say where each figure of a saved result comes from; no GPU, no cluster."""
+    _hand_over(["explain", *context.args])
+
+
 def verify_trace(context: typer.Context) -> None:
     """Say in which precision a training job's GEMMs ran, from a trace of torch's profiler; no GPU, no cluster."""
-    _hand_over(["verify-trace", *("--help" if word == "-h" else word for word in context.args)])
+    _hand_over(["verify-trace", *context.args])
 
 
 def _hand_over(arguments: Sequence[str]) -> NoReturn:
     """Ends as the agent's program does with these arguments."""
+    arguments = ["--help" if word == "-h" else word for word in arguments]
     beside = Path(sys.executable).parent / PROGRAM  # where this one's Python is, else on PATH
     program = str(beside) if beside.is_file() else shutil.which(PROGRAM)
     if program is None:

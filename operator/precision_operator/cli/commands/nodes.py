@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from precision_api.facts.plain_text import number_of
-from precision_api.facts.recipes import recipe_text, risks_of
+from precision_api.facts.recipes import notes_of, recipe_text
 from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
 from precision_operator.cli.connection_options import ask_cluster, count_of
@@ -210,7 +210,7 @@ def _table(chosen: Sequence[dict[str, Any]], every: int, fleet: Results, wide: b
     body = as_columns([as_cells(columns, row, wide) for row in chosen], *(() if wide else _FOLDS))
     states = ", ".join(f"{count} {state}" for state, count in Counter(row["state"] for row in chosen).most_common())
     shown = (f"{len(chosen)} of " if len(chosen) < every else "") + number_of(every, "node")
-    risks = risks_of((row["best"], row["lastLayersBF16"]) for row in chosen if row["best"])
+    risks = notes_of((row["best"], row["lastLayersBF16"]) for row in chosen if row["best"])
     return "\n".join((f"{body}\n\n{shown}: {states}", *map(wrapped, risks)))
 
 
@@ -230,7 +230,8 @@ def _of_best(read: Callable[[RecipeRow], Any]) -> Callable[[_NodeResult], Any]:
 
 
 def _best(row: OutputRow) -> str:
-    return recipe_text(row["best"], row["speedup"], row["lastLayersBF16"]) if row["best"] else ""
+    figures = row["best"], row["speedup"], row["lastLayersBF16"], row["baseline"]
+    return recipe_text(*figures) if row["best"] else ""
 
 
 def _interval(row: OutputRow) -> str:
@@ -248,6 +249,7 @@ COLUMNS: Columns[_NodeResult] = (
     Column("verdictReason", lambda node: (it := node.reading.acceptance) and it.reason),
     Column("best", _of_best(lambda best: best.recipe), "best", _best),
     Column("speedup", _of_best(lambda best: best.speedup)),
+    Column("baseline", lambda node: node.best and node.reading.group.baseline),
     Column("speedupLower", _of_best(lambda best: best.speedup_lower)),
     Column("speedupUpper", _of_best(lambda best: best.speedup_upper)),
     Column("lastLayersBF16", _of_best(lambda best: best.last_layers_bf16)),

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from precision_api.exchange.rebase import result_over
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.object_ref import resolve_name
 from precision_operator.cli.options import AllNamespaces, Namespace, OfProfile, Over, Reach, asks_cluster, place_of
@@ -19,7 +20,6 @@ from precision_operator.cli.terminal import NO_ANSWER, end, fail, note, say
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import ProfileView, ReportView
-from precision_operator.core.results.rebase import result_over
 from precision_operator.core.results.slowness import beside_peers
 from precision_operator.report.detail import is_result, of_config_map, of_text
 from precision_operator.report.facts import DEFAULT_SLOW_PERCENT, Given, pools, reading_of_result
@@ -65,7 +65,7 @@ def _over(facts: Given, over: str | None) -> Given:
     """With speedups over that recipe."""
     (nodes, said), result = over_recipe(facts.nodes, over), facts.result
     if result and over not in (None, result.baseline):
-        result = result_over(result, next(node for node in nodes if node.node == result.node))
+        result, _ = result_over(result, over)
     return replace(facts, nodes=nodes, result=result, unmeasured=(*facts.unmeasured, *said[:REASONS_TOLD]))
 
 

@@ -10,7 +10,7 @@ import typer
 
 from precision_api.facts.plain_text import number_of, three_digits
 from precision_api.facts.plain_text import plain as without_controls
-from precision_api.facts.recipes import Recipe, recipe_text, risk_of, risks_of
+from precision_api.facts.recipes import Recipe, notes_of, recipe_text, risk_of
 from precision_api.kinds.profile import PoolStatus, ProfileStatus
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
 from precision_operator.cli.connection_options import ask_cluster
@@ -94,7 +94,7 @@ def named(views: Sequence[ProfileView], name: str, place: str | None) -> list[Pr
 
 def _without_speedups(view: ProfileView) -> ProfileView:
     """Of its pools: the operator's are over the profile's own baseline."""
-    pools = [{**pool, "speedup": None} for pool in view.status.get("pools", [])]
+    pools = [{**pool, "speedup": None, "baseline": None} for pool in view.status.get("pools", [])]
     return replace(view, status={**view.status, "pools": pools})
 
 
@@ -135,7 +135,7 @@ def _table(rows: Sequence[dict[str, Any]], place: str | None, wide: bool) -> str
     judged = any(row["nodes"].get(name) for row in rows for name in ("accepted", "notAccepted"))
     shown = [field for field in COLUMNS if judged or "accepted" not in field.header][not wide and place is not None :]
     pools = (pool for row in rows for pool in row["pools"] or () if pool.get("bestRecipe"))
-    risks = risks_of((pool["bestRecipe"], pool.get("lastLayersBF16")) for pool in pools)
+    risks = notes_of((pool["bestRecipe"], pool.get("lastLayersBF16")) for pool in pools)
     table = as_columns([as_cells(shown, row, wide) for row in rows], *(() if wide else _FOLDS))
     return "\n".join((table, *(["", *map(wrapped, risks)] if risks else [])))
 
@@ -184,7 +184,7 @@ def _detail(view: ProfileView, recipes: PoolRecipes) -> str:
     table = recipes_table(recipes)
     named = [(pool.best_recipe, pool.last_layers_bf16) for pool in profile_status.pools if pool.best_recipe]
     named += [(row["recipe"], row["lastLayersBF16"]) for rows in recipes.values() for row in rows]
-    return "\n".join([*lines, *(["", table] if table else []), *map(wrapped, risks_of(named))])
+    return "\n".join([*lines, *(["", table] if table else []), *map(wrapped, notes_of(named))])
 
 
 def _lines(view: ProfileView, profile_status: ProfileStatus) -> Iterator[tuple[str, str]]:
@@ -221,7 +221,10 @@ def _lines(view: ProfileView, profile_status: ProfileStatus) -> Iterator[tuple[s
 
 def _pool(pool: PoolStatus) -> str:
     recipe: Recipe = pool.best_recipe or "bf16"
-    best, title = (recipe_text(recipe, speedup, pool.last_layers_bf16) for speedup in (number(pool.speedup), None))
+    best, title = (
+        recipe_text(recipe, speedup, pool.last_layers_bf16, pool.baseline or "bf16")
+        for speedup in (number(pool.speedup), None)
+    )
     safe = "" if risk_of(recipe, pool.last_layers_bf16) else ", no known risk"
     rates = ((pool.teraflops_per_gpu, "TFLOP/s per GPU"), (pool.tokens_per_second, "tokens/s a node (sum of its GPUs)"))
     rate = "".join(f", {three_digits(float(text))} {unit}" for text, unit in rates if text)

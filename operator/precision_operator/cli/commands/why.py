@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from precision_api.facts.recipes import recipe_name
 from precision_api.kinds.report import ReportAcceptance, ReportAttempt
 from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
 from precision_operator.cli.connection_options import ask_cluster
@@ -158,14 +159,14 @@ def _verdict(acceptance: ReportAcceptance) -> Iterator[tuple[str, str]]:
         what = f"GPU {worst.number} ({worst.gpu}, PCI {worst.pci or 'unknown'})" if worst.gpu else "the node"
         yield "verdict", f"{said}{':' if acceptance.failing else '; worst:'} {what}"
         limit = "nothing can be promised" if worst.limit is None else f"it fails at {-worst.limit:+.1f} %"
-        yield "by", f"{worst.off:+.1f} % with {worst.recipe}; {limit}"
+        yield "by", f"{worst.off:+.1f} % with {recipe_name(worst.recipe)}; {limit}"
         name, sha256 = acceptance.reference.name, acceptance.reference.sha256
         yield "against", f"{AGAINST[worst.check]}, by reference {name} ({sha256[:12]})"
     yield "do", ACTS.get(acceptance.reason, "see docs/verdict.md of the operator's version")
 
 
 def _stands(judged: Judged) -> str:
-    share = f"{judged.relative:.1%} of the median of {judged.reference} comparable nodes ({judged.recipe})"
+    share = f"{judged.relative:.1%} of the median of {judged.reference} comparable nodes ({recipe_name(judged.recipe)})"
     if judged.limit <= 0:
         return f"{share}, which differ too much among themselves to call one of them slow"
     return f"{share}; below {judged.limit:.1%} is slow"

@@ -20,7 +20,7 @@ from precision_api.acceptance.values import UNHEALTHY, Look, Row, Speeds, Verdic
 from precision_api.exchange.peers import PeerKey, key_of
 from precision_api.exchange.request import digest
 from precision_api.exchange.result import MeasurementResult
-from precision_api.facts.recipes import Recipe, in_order
+from precision_api.facts.recipes import Recipe, in_order, recipe_name
 from precision_api.kinds.report import AcceptanceRuns, AcceptanceSubject, ReportAcceptance, ReportStatus
 from precision_operator.core.attempts import verdicts
 from precision_operator.core.attempts.verdicts import Terms, basis_of, change, expired, ill, noted, run_of, unhealthy
@@ -342,7 +342,7 @@ def _words(terms: Terms, status: ReportStatus, verdict: Verdict, which: str, gpu
     whom = f"GPU {gpus.index(row.gpu)}" if row.gpu in gpus else "the node"
     against = {"reference": f"reference {name}", "node": "its node's others", "change": "its own first Pass"}[row.check]
     off, limit = -percent(row.off), -percent(-row.limits.fail)
-    fails = f"{whom} is {off:.1f} % slower than {against} with {row.recipe}; {limit:.1f} % fails"
+    fails = f"{whom} is {off:.1f} % slower than {against} with {recipe_name(row.recipe)}; {limit:.1f} % fails"
     return f"{fails}: {said}" if said else fails
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from precision_api.exchange.stats import LEAST_DIFFERENCE
 from precision_api.facts.plain_text import number_of
-from precision_api.facts.recipes import Recipe, in_order, recipe_text
+from precision_api.facts.recipes import Recipe, in_order, mixtures_of, recipe_text
 from precision_api.kinds.profile import Thresholds
 from precision_operator.core.results.intervals import ratio_of_medians
 from precision_operator.core.results.outliers import outliers_of
@@ -219,7 +219,7 @@ def _told(
     valued = [[(str(getattr(p.setting, difference)),) for p in side] for side in points] if difference else None
     was, now = map(_counted, valued) if valued else ("", "")
     kinds = {p.setting.data for side in points for p in side}
-    notes += [*_scopes_apart(a, b, points), *_parts_apart(points)]
+    notes += [*_scopes_apart(a, b, points), *_parts_apart(points), *mixtures_of(row.recipe for row in rows)]
     if "trial" in kinds:
         notes.append("trials on a CPU are among them: these say nothing of a GPU")
     data = tuple(_counted([(p.setting.data or UNKNOWN,) for p in side]) for side in points)

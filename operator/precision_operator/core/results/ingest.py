@@ -131,11 +131,12 @@ def _succeeded_status(
     summary = finding.summary
     results = tuple(recipe_report(recipe) for recipe in summary.recipes)
     best, ended = best_row(read_rows(results, summary.baseline).values()), _ended(job, now)
+    title = best.title(summary.baseline) if best else None
     past = ReportPast(
         run=job.run,
         outcome="succeeded",
         finished_at=ended,
-        best=best.title if best else None,
+        best=title,
         tokens_per_second=decimal(best.tokens_per_second, DIGITS) if best else None,
         driver=job.driver or None,
     )
@@ -161,7 +162,7 @@ def _succeeded_status(
         recommendation=ReportRecommendation.model_validate(summary.recommendation.model_dump()),
         history=remembered(report.status, past, keeping.retention.history),
         acceptance=report.status.acceptance if report.status else None,
-        best=best.title if best else None,
+        best=title,
         best_recipe=best.recipe if best else None,
         best_speedup=decimal(best.speedup, DIGITS) if best else None,
         teraflops_per_gpu=decimal(best.teraflops_per_gpu, 3) if best else None,

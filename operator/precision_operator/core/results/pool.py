@@ -154,6 +154,7 @@ class Pool:
             "best_recipe": best,
             "best_recipe_by_energy": self.best_by_energy,
             "last_layers_bf16": self.layers_bf16(best),
+            "baseline": next((of for it in self.population if (of := it.group.baseline) != "bf16"), None),
             "speedup": decimal(median(values["speedup"])),
             "teraflops_per_gpu": decimal(median(values["teraflops_per_gpu"])),
             "tokens_per_second": decimal(median(values["tokens_per_second"])),

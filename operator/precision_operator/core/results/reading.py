@@ -109,10 +109,9 @@ class RecipeRow(NamedTuple):
         """Whether it runs through another recipe's kernels, as they were seen or as the chip's table says."""
         return "emulated" in (self.verdict, self.availability)
 
-    @property
-    def title(self) -> str:
-        """Recipe, speedup and how many layers stay in BF16, for columns."""
-        return recipe_text(self.recipe, self.speedup, self.last_layers_bf16)
+    def title(self, baseline: Recipe) -> str:
+        """Recipe, speedup over that baseline and how many layers stay in BF16, for columns."""
+        return recipe_text(self.recipe, self.speedup, self.last_layers_bf16, baseline)
 
     @property
     def barred(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from precision_api.facts.plain_text import three_digits
+from precision_api.facts.recipes import recipe_name
 from precision_operator.core.reasons import begun, said
 from precision_operator.core.results.outliers import Judged, Peers
 from precision_operator.core.results.reading import Reading
@@ -44,8 +45,8 @@ class PeerComparison:
         pairs = ((three_digits(rate), three_digits(rate / judged.relative), unit) for rate, unit in figures if rate)
         rates = ", ".join(f"{rate} against {of_peers} {unit}" for rate, of_peers, unit in pairs)
         best = judged.reading.marks.best or row.recipe
-        other = "" if best == judged.recipe else f", which enough peers ran alike; its best is {best}"
-        pace = f"at the pace of the slowest GPU ({judged.recipe}{other})"
+        other = "" if best == judged.recipe else f", which enough peers ran alike; its best is {recipe_name(best)}"
+        pace = f"at the pace of the slowest GPU ({recipe_name(judged.recipe)}{other})"
         return f"{judged.node} is slow: {judged.relative:.1%} of its peers' rate, {rates} {pace}"
 
     @property

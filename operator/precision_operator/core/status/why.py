@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from precision_api.facts import names
 from precision_api.facts.plain_text import three_digits
-from precision_api.facts.recipes import risks_of
+from precision_api.facts.recipes import mixture_text, risks_of
 from precision_api.kinds.profile import Condition
 from precision_api.kinds.report import Quarantine, ReportAcceptance, ReportAttempt
 from precision_operator.core.admission.blockers import Wait
@@ -172,12 +172,12 @@ def _past(report: ReportView | None) -> Past:
         return Past(report.name) if report is not None else NOTHING
     best = [result for result in status.results if result.recipe == status.best_recipe]
     failures = (row.failure for row in read_rows(status.results, "bf16").values() if row.failure and not best)
-    rate = status.teraflops_per_gpu
+    rate = [f"{three_digits(float(rate))} TFLOP/s per GPU" for rate in [status.teraflops_per_gpu] if rate]
     return Past(
         report=report.name,
         attempt=newest_attempt(report),
         result_at=status.run.finished_at if status.run is not None else None,
-        best=status.best and f"{status.best}{f', {three_digits(float(rate))} TFLOP/s per GPU' if rate else ''}",
+        best=status.best and ", ".join((status.best, *rate, *filter(None, [mixture_text(status.best_recipe or "")]))),
         no_best=next(failures, None),
         risk=next(iter(risks_of((r.recipe, r.last_layers_bf16) for r in best)), None),
         data=provenance_of(status.run) if status.run is not None else None,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from precision_api.facts.recipes import by_default
+from precision_api.facts.recipes import LETTERS, PARTS, by_default
 from precision_operator.drawing.figure import RECIPE_COLOURS
 from precision_operator.monitoring import rules
 from precision_operator.monitoring.dashboards.panel import SeriesColour, Variable
@@ -32,8 +32,11 @@ PROFILE_CHOICE = Variable("profile", "Profile", "PrecisionProfiles.", f"precisio
 POOL_CHOICE = Variable(
     "pool", "Pool", "Groups of nodes with equal hardware.", f"precision_pool_nodes{{{CHOSEN_PROFILE}}}"
 )
+MIXTURES = f"A mixture is its name, a dot, and the letter of the recipe in {', '.join(PARTS)}: " + ", ".join(
+    f"{letter} {recipe}" for recipe, letter in LETTERS.items()
+)
 RECIPE_CHOICE = Variable(
-    "recipe", "Recipe", "Precision recipes.", f"precision_pool_training_tokens_per_second{{{CHOSEN_POOL}}}"
+    "recipe", "Recipe", f"{MIXTURES}.", f"precision_pool_training_tokens_per_second{{{CHOSEN_POOL}}}"
 )
 NODE_CHOICE = Variable(
     "node", "Node", "The node to look at.", f"precision_node_info{{{CHOSEN_POOL}}}", multiple=False, every=False

@@ -5,6 +5,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_POOL,
     CHOSEN_RECIPE,
     COMMON_CHOICES,
+    MIXTURES,
     PROFILE,
     RECIPE_CHOICE,
     once,
@@ -34,7 +35,8 @@ NOW = row(
     table(
         "Each recipe in each pool",
         "What one GPU, one joule and one dollar give now. Rates are of single nodes, without communication between "
-        "them; power is what the power scope of the profile covers. The price holds GPU hours, and energy times PUE.",
+        "them; power is what the power scope of the profile covers. The price holds GPU hours, and energy times PUE. "
+        f"{MIXTURES}.",
         "tokens_per_second_per_gpu",
         fleet.NO_RESULT,
         label("pool", sort="asc"),

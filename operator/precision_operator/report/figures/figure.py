@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from precision_api.exchange.request import attention_recipe, step_words
 from precision_api.exchange.result import Interval, MeasurementResult
+from precision_api.facts.recipes import recipe_name
 from precision_operator.core.results.intervals import Spread, bounds_text
 from precision_operator.core.results.reading import Reading
 from precision_operator.drawing.svg import FAIL, FAINT, SMALL, words
@@ -40,7 +41,7 @@ def named(row: PoolRow) -> str:
 def row_name(row: PoolRow, right: float, y: float) -> str:
     """The recipe beside its bar, which ends at `right`, its baseline at `y`; below it its rest or what is special."""
     below = EMULATED if row.emulated else f"last {row.layers_bf16} in BF16" if row.layers_bf16 else ""
-    name, rest = _in_two(row.recipe)
+    name, rest = _in_two(recipe_name(row.recipe))
     if rest:
         return words(right, y - 4, name, "end", SMALL) + words(right, y + 7, rest, "end", SMALL)
     mark = words(right, y + 11, below, "end", SMALL, FAIL if below == EMULATED else FAINT) if below else ""

@@ -1,0 +1,86 @@
+"""Speedups of a run over another of its recipes than the baseline that it recorded.
+
+The ratio of two geometric means of the same pairs is that of the pairs; its interval is never narrower than theirs.
+Where the recorded baseline has no figures, training speedups are ratios of rates.
+"""
+
+from typing import Any
+
+from precision_api.exchange import stats
+from precision_api.exchange.request import Mode, attention_recipe
+from precision_api.exchange.result import Difference, Interval, MeasurementResult, RecipeResult
+from precision_api.exchange.summary import USABLE, first_failure
+from precision_api.facts.recipes import Recipe, recipe_name
+
+ONE = Interval(value=1, lower=1, upper=1, n=1)
+
+
+def judged(over: Recipe, baseline: Recipe, kept: Recipe, doubt: str, has: tuple[object, ...]) -> tuple[bool, str]:
+    """Whether a run has ratios over that recipe, and what is to be said of them: why none, or whose noise holds.
+
+    `kept`: what attention's projections stayed in. `doubt`: why the recipe's own figures can't be used. `has`: its
+    speedups over the run's baseline in training and of GEMMs, its training rate, and the run's noise floor, or False.
+    """
+    name = recipe_name(over)
+    if kept != "bf16":
+        return False, f"an earlier agent kept attention's projections in {kept}, not in BF16; measure it again"
+    if doubt:
+        return False, f"no figures of {name} to compare with: {doubt}"
+    if not any(has[:3]):
+        return False, f"no figures of {baseline}, the run's baseline, so no ratios over any recipe"
+    if has[2] and not has[0]:
+        return True, f"Training speedups over {name} are ratios of rates: the run has none over {baseline}."
+    noise = "whose noise is the least difference" if has[3] else "whose noise was not recorded: no verdicts"
+    return True, f"Speedups over {name} come from those over {baseline}, {noise}."
+
+
+def ratio(of: Interval | None, over: Interval | None) -> Interval | None:
+    """One over the other; None where one is missing."""
+    return stats.ratio(of, over) if of and over else None
+
+
+def difference(speedup: Interval | None, floor: float | None) -> Difference | None:
+    """Whether that is faster or slower beyond the noise floor; None where one of them is unknown."""
+    if not (speedup and floor):
+        return None
+    differs = stats.differs(speedup, Interval(value=1, lower=1 - floor, upper=1 + floor, n=1))
+    return ("faster" if speedup.value > 1 else "slower") if differs else "no_difference"
+
+
+def result_over(result: MeasurementResult, over: Recipe) -> tuple[MeasurementResult, str]:
+    """The full result with speedups over that recipe, and what is to be said of them. What they are made of, and how
+    energy and losses compare, is unknown then. ValueError where the recipe was not measured."""
+    if over == result.baseline:
+        return result, ""
+    names = {it.recipe: recipe_name(it.recipe) for it in result.recipes}
+    base = next((it for it in result.recipes if over in (it.recipe, names[it.recipe])), None)
+    if base is None:
+        raise ValueError(f"no figures of {over}; take one of {', '.join(names.values())}")
+    verdict, failure = base.verification.verdict, first_failure(base)
+    doubt = "" if verdict in USABLE else failure.message if failure else f"its verdict is {verdict}"
+    kept = attention_recipe(result.baseline, result.timing) if result.recipe_scope == "mlp" else "bf16"
+    trained, gemms = base.training, any(part.speedup for part in base.sums)
+    has = trained and trained.speedup, gemms, trained and trained.tokens_per_second, result.noise_floor
+    stands, said = judged(base.recipe, result.baseline, kept, doubt, has)
+
+    def figure(row: RecipeResult, mode: Mode | None) -> Interval | None:
+        if row.recipe == result.baseline and (mode or has[0]):
+            return ONE
+        if mode or row.training is None:
+            return next((part.speedup for part in row.sums if part.mode == mode), None)
+        return row.training.speedup if has[0] else row.training.tokens_per_second
+
+    def changed(row: RecipeResult) -> RecipeResult:
+        def speedup(mode: Mode | None) -> Interval | None:
+            return ratio(figure(row, mode), figure(base, mode)) if stands and row is not base else None
+
+        fields: dict[str, Any] = {"meaning": None, "quantization_tax": None, "quantization_tax_most": None}
+        fields["sums"] = tuple(part.model_copy(update={"speedup": speedup(part.mode)}) for part in row.sums)
+        if row.training:
+            ratios = {"speedup": speedup(None), "difference": difference(speedup(None), result.noise_floor)}
+            energy = row.training.energy and row.training.energy.model_copy(update={"tokens_per_joule_ratio": None})
+            fields["training"] = row.training.model_copy(update=ratios | {"energy": energy})
+        fields["loss"] = row.loss and row.loss.model_copy(update={"difference": None})
+        return row.model_copy(update=fields)
+
+    return result.model_copy(update={"baseline": base.recipe, "recipes": tuple(map(changed, result.recipes))}), said
