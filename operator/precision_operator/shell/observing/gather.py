@@ -92,15 +92,9 @@ async def list_into(
 
     fields = [FIELD_SELECTORS.get(kind), f"spec.nodeName={node}" if node and kind in OF_NODE else None]
     page = PAGE_ITEMS if node else PAGE[kind]
-<<<<<<< HEAD
-    wanted = _path(kind, namespace), take, SELECTORS.get(kind), ",".join(filter(None, fields)) or None, page
+    selected = _path(kind, namespace), take, SELECTORS.get(kind), ",".join(filter(None, fields)) or None, page
     try:  # a fleet's objects stay for hours, and are no cycles: no later garbage collection goes through them
-        listed, version = await cluster.list_trimmed(*wanted, progress=lambda *_: gc.freeze())
-=======
-    selected = SELECTORS.get(kind), ",".join(filter(None, fields)) or None, page
-    try:
-        listed, version = await cluster.list_trimmed(_path(kind, namespace), take, *selected, progress=_spare)
->>>>>>> 50ca2648 (No function is longer than 60 lines; what a model family's class would build and the commands' examples are data files)
+        listed, version = await cluster.list_trimmed(*selected, progress=lambda *_: gc.freeze())
     except ApiError as error:
         if kind == "slices" and error.status in (403, 404):
             cache.slices_refused()
@@ -327,17 +321,7 @@ class Gatherer:
             device_class=await self._gpus.get(self._settings.device_class, device_class) if slices else DeviceClass(),
             own_jobs=self._own_jobs,
         )
-<<<<<<< HEAD
-        idle = seen.beyond | {p.uid for p in served if p.spec and p.spec.suspend}
-        idle -= {job.profile_uid for job in jobs if job.uid in seen.own_jobs}
-        filed = (there for (_, uid, _), there in seen.filed.items() if uid in idle)
-        kept = ((of.profile_uid, of.status) for there in filed for of in there.values())
-        idle -= {uid for uid, status in kept if status and status.acceptance and status.acceptance.verdict}
-        asked = (p for p in served if p.uid not in idle)
-        named = {(p.namespace, p.spec.acceptance.reference.name) for p in asked if p.spec and p.spec.acceptance}
-=======
         named = wanted.references(seen, served, jobs)
->>>>>>> 50ca2648 (No function is longer than 60 lines; what a model family's class would build and the commands' examples are data files)
         within = [p for p in served if p.uid not in seen.beyond]
         unsuspended = [p for p in within if p.spec is None or not p.spec.suspend]
         texts, queues, references = await asyncio.gather(

@@ -36,11 +36,7 @@ def references(seen: observed.Observed, served: Profiles, jobs: Sequence[observe
     idle = seen.beyond | {p.uid for p in served if p.spec and p.spec.suspend}
     idle -= {job.profile_uid for job in jobs if job.uid in seen.own_jobs}
     filed = (there for (_, uid, _), there in seen.filed.items() if uid in idle)
-    idle -= {report.profile_uid for there in filed for report in there.values() if _is_judged(report)}
+    kept = ((of.profile_uid, of.status) for there in filed for of in there.values())
+    idle -= {uid for uid, status in kept if status and status.acceptance and status.acceptance.verdict}
     asked = (p for p in served if p.uid not in idle)
     return {(p.namespace, p.spec.acceptance.reference.name) for p in asked if p.spec and p.spec.acceptance}
-
-
-def _is_judged(report: observed.ReportView) -> bool:
-    """Whether it has a verdict, which it may lose."""
-    return report.status is not None and report.status.acceptance is not None and bool(report.status.acceptance.verdict)
