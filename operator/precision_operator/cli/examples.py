@@ -4,13 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
-<<<<<<< HEAD
-EXAMPLES: Mapping[str, Sequence[str]] = json.loads(
-    files(__package__).joinpath("examples.json").read_text(encoding="utf-8")
-)
-=======
 EXAMPLES: Mapping[str, Sequence[str]] = json.loads(files(__package__).joinpath("examples.json").read_text("utf-8"))
->>>>>>> 0091f578 (People see a mixture by its name with its parts in words, and the baseline beside a speedup that is not over bf16; kubectl precision explain has --baseline)
 """Name of the command -> complete command lines; names and files are those of `make demo` in a checkout."""
 
 
