@@ -140,6 +140,8 @@ def memory_of(
     probabilities = _PROBABILITY_BYTES * model.num_attention_heads / split.tensor * unfused_sequence
     unfused = probabilities * model.attention_layers / model.num_hidden_layers
     a_layer = _kept_by_mixers(model, split, parts) + _kept_by_mlp(model, split, parts.mlp) + unfused
+    if unfused and parts.attention_out != "bf16":  # then nothing keeps attention's output itself
+        a_layer -= 2 * model.attention_width / split.tensor * model.attention_layers / model.num_hidden_layers
     higher = _kept_by_mixers(model, split, Parts.of("bf16")) + _kept_by_mlp(model, split, "bf16") + unfused
     entered = 2 * model.hidden_size  # all that a layer keeps that is computed again, but for the one at hand
     whole = (layers - layers_bf16) * a_layer + layers_bf16 * higher
