@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from precision_api.facts import names
+from precision_operator.core import plan as core_plan
 from precision_operator.core.attempts import node_state
 from precision_operator.core.attempts.actions import Start
 from precision_operator.core.observe.observed import Observed, ProfileView
@@ -30,6 +31,7 @@ def of_age(days: int, **changes: Any) -> ProfileView:
 
 
 FOUR = tuple(map(of_age, range(4)))
+STOOD = {"nodes": {"matched": 6}, "progress": "6/6"}
 
 
 OLD = tuple(map(of_age, (0, 1, 3, 2)))
@@ -57,9 +59,30 @@ def test_the_oldest_are_served_and_those_with_an_agent(world: Observed, expected
     assert not {action.profile.name for action in plan(world).actions if isinstance(action, Start)} & expected
 
 
+def test_edited_profiles_of_a_namespace_take_turns_and_hold_up_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool label for each of fifty profiles, edited between passes, cost others five seconds a pass."""
+    monkeypatch.setattr(core_plan, "STANDS_ANEW", 2 * len(NODES))
+    ours = profile("ours", namespace="other", target={"nodeNames": ["n5"]})
+    book, waited = plan(seen(*FOUR, ours)).book, set[str]()
+    for edit in range(3):
+        changed = seen(*(replace(of_age(n, poolLabel=f"x/{edit}"), status=STOOD) for n in range(4)), ours, most=None)
+        decided = plan(changed, book=book)
+        (*theirs, mine), book = decided.profiles, decided.book
+        late = [item for item in theirs if isinstance(item.asked, Said)]
+        assert {profile_status(item, NOW, len(NODES)).progress for item in late} == {"6/6"}, "its status stands"
+        assert (len(late), decided.look_again_at, mine.node_states) == (
+            2,
+            NOW,
+            plan(seen(ours)).profiles[0].node_states,
+        )
+        assert waited & {item.profile.name for item in late} == set(), "whoever waited comes first"
+        waited = {item.profile.name for item in late}
+    assert not any(isinstance(item.asked, Said) for item in plan(changed, book=book).profiles)
+    assert not any(isinstance(item.asked, Said) for item in plan(changed).profiles), "from scratch all are decided"
+
+
 def test_a_profile_beyond_the_bound_says_so_and_keeps_what_it_found() -> None:
-    found = {"nodes": {"matched": 6}, "progress": "6/6"}
-    *_, late = plan(seen(of_age(3), of_age(2), of_age(1, status=found))).profiles
+    *_, late = plan(seen(of_age(3), of_age(2), of_age(1, status=STOOD))).profiles
     status = profile_status(late, NOW, len(FLEET))
     [progressing] = [row for row in status.conditions if row.type == names.PROGRESSING]
     assert (progressing.status, progressing.reason, status.progress) == ("False", "TooManyProfiles", "6/6")

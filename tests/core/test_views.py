@@ -161,6 +161,10 @@ HOLDERS: dict[str, tuple[list[dict[str, Any]], Occupancy]] = {
     ),
     "limits alone": ([holding("a", containers=[asking("4", where="limits")])], Occupancy("team/a", 4)),
     "an init container": ([holding("a", initContainers=[asking("2")])], Occupancy("team/a", 2)),
+    "an init container before one that gets its GPUs": (
+        [holding("a", containers=[asking("8")], initContainers=[asking("8"), asking("2")])],
+        Occupancy("team/a", 8),
+    ),
     "a MIG slice": ([holding("a", containers=[asking("1", "nvidia.com/mig-1g.10gb")])], Occupancy("team/a", 1)),
     "a shared GPU": ([holding("a", containers=[asking("1", "nvidia.com/gpu.shared")])], Occupancy("team/a", 1)),
     "a resource claim that was never made": ([holding("a", resourceClaims=[{"name": "gpu"}])], Occupancy(None)),

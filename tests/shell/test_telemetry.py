@@ -80,6 +80,9 @@ def test_pools_have_series_of_their_own_up_to_a_bound() -> None:
     runs = {key[1]: value for key, value in told(telemetry).items() if key[0] == "precision_agent_runs_total"}
     assert len(runs) == MOST_POOLS + 1
     assert (runs["host-0"], runs[OTHER_POOLS], sum(runs.values())) == (2, 3, MOST_POOLS + 4)
+    theirs = replace(found, actions=(Collect(job(namespace="theirs"), None, None, "p", KEEPING),))
+    telemetry.saw(theirs)
+    assert told(telemetry)["precision_agent_runs_total", state.facts.pool, "Measured", "succeeded"] == 1
 
 
 @pytest.mark.parametrize(("verb", "code"), [("GET", 200), ("POST", 409), ("PATCH", 0)])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 
+from precision_api.facts.names import DEFAULT_POOL_LABEL, grouped
 from precision_operator.core.admission.others import next_release
 from precision_operator.core.admission.turns import admit
 from precision_operator.core.attempts.actions import Action, Close, Collect, Withdraw
@@ -21,6 +22,9 @@ from precision_operator.core.attempts.yielding import give_way
 from precision_operator.core.observe.book import EMPTY, Book, Kept
 from precision_operator.core.observe.observed import BEING_READ, Observed, ProfileView
 from precision_operator.core.reasons import Said, said
+
+STANDS_ANEW = 8_192
+"""Stands of nodes that one plan works out for the new and edited profiles of a namespace: others wait for no more."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +52,21 @@ def plan(observed: Observed, whole: bool = True, book: Kept = EMPTY) -> Plan:
     """
     observed = replace(observed, book=Book(book))
     faults = [*_unreadable(observed)]
-    drafts = [_draft(profile, observed, faults) for profile in observed.profiles]
+    later = _turns_to_come(observed)
+    drafts = [_draft(profile, observed, faults, profile.uid in later) for profile in observed.profiles]
     jobs = attempts(observed, drafts)
     admission = admit(drafts, jobs, observed, faults, whole)
     ends = tuple(cleanup(observed, admission.plans, jobs, faults))
     gives = give_way(observed, jobs, {end.job.uid for end in ends if isinstance(end, Close | Collect | Withdraw)})
     actions = (*ends, *gives, *admission.withdrawn, *admission.starts)
     moments = (next_end(observed, jobs), next_release(observed), *(next_run(draft, observed.now) for draft in drafts))
-    look = min((at for at in moments if at is not None), default=None)
+    look = observed.now if later else min((at for at in moments if at is not None), default=None)
     rest = (tuple(faults), look, admission.cut, observed.book.kept)
     return Plan(admission.plans, actions, admission.nodes_to_probe, *rest)
 
 
-def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> ProfilePlan:
-    """Where the profile's nodes stand; where that can't be worked out, a plan without nodes that says why."""
+def _draft(profile: ProfileView, observed: Observed, faults: list[Fault], is_later: bool) -> ProfilePlan:
+    """Where the profile's nodes stand; where that can't be worked out, or `is_later`, a plan without nodes."""
     why = observed.unserved.get(profile.namespace)
     if why is not None:
         return _undecided(profile, observed, said("NamespaceForbidden", namespace=profile.namespace, why=why))
@@ -71,7 +76,7 @@ def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> Pro
     try:
         if (problem := observed.unread.get(profile.uid)) is not None:
             raise problem
-        if profile.uid in observed.unread:
+        if profile.uid in observed.unread or is_later:
             return _undecided(profile, observed, said("PlanFailed", why=BEING_READ))
         return draft(profile, observed, faults)
     except Exception as error:
@@ -89,6 +94,22 @@ def _unreadable(observed: Observed) -> Iterator[Fault]:
     """What stood at the world's door and could not be read: the others are planned for without it."""
     reports = chain.from_iterable(there.unreadable for there in observed.filed.values())
     yield from (Fault("report", f"{r.namespace}/{r.name}", r.unreadable) for r in reports if r.unreadable is not None)
-    labels = {profile.spec.pool_label: None for profile in observed.profiles if profile.spec is not None}
-    nodes = {node.uid: node for label in labels for node in observed.facts_of(label).unreadable}
-    yield from (Fault("node", n.name, n.unreadable) for n in nodes.values() if n.unreadable is not None)
+    nodes = observed.facts_of(DEFAULT_POOL_LABEL).unreadable
+    yield from (Fault("node", n.name, n.unreadable) for n in nodes if n.unreadable is not None)
+
+
+def _turns_to_come(observed: Observed) -> set[str]:
+    """UIDs of new and edited profiles that a later plan decides: those of a namespace take turns, by UID, and one plan
+    works out the nodes of few. From scratch all are decided."""
+    book, later = observed.book, set[str]()
+    is_first, _ = book.last("planned") is None, book.keep("planned", (), True)
+    unasked, at_once = observed.beyond | observed.unread.keys(), max(1, STANDS_ANEW // max(1, len(observed.nodes)))
+    asking = (p for p in observed.profiles if p.spec is not None and p.uid not in unasked and not is_first)
+    specs = ((p, book.last(("spec", p.uid))) for p in asking)
+    edited = grouped((p.namespace, p.uid) for p, entry in specs if entry is None or entry[1] != p.spec)
+    for namespace, uids in edited.items():
+        last = (book.last(("turn", namespace)) or ((), ""))[1]
+        uids = sorted(uids, key=lambda uid: (uid <= last, uid))
+        later |= {*uids[at_once:]}
+        book.keep(("turn", namespace), (), uids[:at_once][-1])
+    return later

@@ -31,8 +31,8 @@ from precision_operator.core.reasons import Kind
 from precision_operator.shell.observing.cache import ObjectKind
 
 CONDITION_PROBLEMS = ["Unguarded", "Refused", "StaleSeconds", "Starved", "FailUnconfirmed", "FailHeld", "DomainFails"]
-MOST_POOLS, OTHER_POOLS = 1_000, "others"
-"""How many pools have series of their own: `spec.poolLabel: kubernetes.io/hostname` makes each node one, for ever."""
+MOST_POOLS, OTHER_POOLS = 100, "others"
+"""Most pools of a namespace with series of their own: `poolLabel: kubernetes.io/hostname` makes each node one."""
 RUN_BUCKETS = (30.0, 60.0, 120.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 2700.0, 5400.0)
 """Seconds: a quick run takes minutes, and no agent may take longer than an hour and a half."""
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -41,9 +41,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ended:
-    """One attempt that has ended: where, how, why, and how long it took in seconds (None: never began)."""
+    """One attempt that has ended: where, whose, how, why, and how long it took in seconds (None: never began)."""
 
     pool: str
+    namespace: str
     result: str
     reason: str
     seconds: float | None
@@ -62,9 +63,9 @@ def ended(plan: Plan) -> Iterator[Ended]:
         state = states[job.profile_uid].by_uid.get(job.node_uid) if job.profile_uid in states else None
         newest = newest_attempt(state.report) if state is not None else None
         if state is None and isinstance(action, Close):
-            yield Ended("", action.outcome, action.reason, None)
+            yield Ended("", job.namespace, action.outcome, action.reason, None)
         elif state and newest and (newest.run, newest.number) == (job.run, job.attempt):
-            yield Ended(state.facts.pool, newest.outcome, newest.reason or "Measured", _seconds(newest))
+            yield Ended(state.facts.pool, job.namespace, newest.outcome, newest.reason or "Measured", _seconds(newest))
 
 
 def _seconds(attempt: ReportAttempt) -> float | None:
@@ -79,8 +80,8 @@ class Telemetry:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
-        self._pools: set[str] = set()
-        """Names of pools that have series."""
+        self._pools: dict[str, set[str]] = {}
+        """Names of pools that have series, by the namespace whose runs were in them."""
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
@@ -243,16 +244,17 @@ class Telemetry:
         for action in decided.actions:
             self._actions.labels(type(action).__name__).inc()
         for run in ended(decided):
-            pool = self._shown(run.pool)
+            pool = self._shown(run.pool, run.namespace)
             self._runs.labels(pool, run.result, run.reason).inc()
             if run.result == "succeeded" and run.seconds is not None:
                 self._run_seconds.labels(pool).observe(run.seconds)
 
-    def _shown(self, pool: str) -> str:
-        """The pool's name, or OTHER_POOLS for one that comes after MOST_POOLS others: a profile chooses the label."""
-        if len(self._pools) < MOST_POOLS:
-            self._pools.add(pool)
-        return pool if pool in self._pools else OTHER_POOLS
+    def _shown(self, pool: str, namespace: str) -> str:
+        """The pool's name, or OTHER_POOLS for one that comes after MOST_POOLS others of the namespace."""
+        pools = self._pools.setdefault(namespace, set())
+        if len(pools) < MOST_POOLS:
+            pools.add(pool)
+        return pool if pool in pools else OTHER_POOLS
 
     def fault(self, where: str) -> None:
         """Count one exception that cost one object its turn."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from precision_api.facts import names
 from precision_operator.core.observe.clock import format_time
@@ -68,6 +69,8 @@ class Hostile:
     profiles: list[Raw] = field(default_factory=list)
     claims: dict[str, Device] = field(default_factory=dict)
     """What the scheduler has allocated to the claims that there are, by name."""
+    requests: dict[str, Raw] = field(default_factory=dict)
+    """What bound pods request in all, by UID, wherever in their specs and statuses that stands."""
     own: dict[str, str] = field(default_factory=dict)
     """Node by UID of the Jobs that the leader has made for it."""
     kinds: set[str] = field(default_factory=set)
@@ -83,7 +86,7 @@ class Hostile:
         if node is None:
             return pod
         here = {"cpu", *(key for key in GPU_RESOURCES if key in offered.get(node, ()))}
-        got = {key: count for key, count in _requests(pod).items() if key in here}
+        got = {key: count for key, count in self.requests[pod["metadata"]["uid"]].items() if key in here}
         claims = [row for row in _claims(pod) if (device := self.claims.get(row)) and device.node == node]
         rows = [{"name": name, "resourceClaimName": name} for name in claims]
         containers = [{"name": "agent", "resources": {"requests": got}}]
@@ -134,7 +137,7 @@ def _waits(pod: Raw) -> bool:
 def _shadow(pod: Raw) -> Raw:
     """The pod without a word of its tenant; one that waits keeps what the scheduler reads, its owner and condition."""
     meta, spec, status = pod["metadata"], pod["spec"], pod["status"]
-    held = {"nodeName", "priority", "resourceClaims", "containers", "initContainers", "overhead"}
+    held = {"nodeName", "priority", "resourceClaims", "containers"}
     waits = not spec.get("nodeName")
     wanted = {"conditions"} if waits else set()
     return {
@@ -143,6 +146,34 @@ def _shadow(pod: Raw) -> Raw:
         "spec": {key: value for key, value in spec.items() if key in held},
         "status": {key: value for key, value in status.items() if key in {"resourceClaimStatuses"} | wanted},
     }  # fmt: skip
+
+
+def disguises(asked: Raw, status: Raw) -> list[Raw]:
+    """Where all that a bound pod requests may stand in its spec and status: what it holds is the same."""
+    cpu = {"cpu": asked.get("cpu", "0")}
+    plain, none, less = _container(asked), _container({}), _container(asked | {"cpu": "0"})
+    rows = [row | {"allocatedResources": cpu} | _container(cpu) for row in status.get("containerStatuses", [none])]
+    resizes = [("9000", "Infeasible"), ("0", "Deferred")]
+    return [
+        {"containers": [plain], "initContainers": [plain, plain]},
+        {"containers": [none], "initContainers": [plain | {"restartPolicy": "Always"}]},
+        {"containers": [less], "overhead": cpu},
+        {"containers": [less], "resources": {"requests": cpu}},
+        *(
+            {
+                "containers": [_container(asked | {"cpu": wanted})],
+                "status": {
+                    "containerStatuses": rows,
+                    "conditions": [{"type": "PodResizePending", "reason": reason, "message": "any"}],
+                },
+            }
+            for wanted, reason in resizes
+        ),
+    ]
+
+
+def _container(requests: Raw) -> Raw:
+    return {"name": "agent", "resources": {"requests": requests}}
 
 
 @dataclass(frozen=True)
@@ -216,6 +247,11 @@ class Tenant:
         meta = self.meta(made, **marks, ownerReferences=owners, **more)
         spec = {"priority": self.rng.choice([0, -10, 10**9])} | spec | (NOWHERE if "nodeName" in spec else {})
         raw = {"kind": "Pod", "metadata": meta, "spec": spec, "status": status}
+        asked = made.requests[meta["uid"]] = _requests(raw)
+        if spec.get("nodeName") and (number := crc32(repr(raw).encode())) % 2:  # beside the worlds' own draws
+            places = disguises(asked, status)
+            spec |= places[number // 2 % len(places)]
+            raw["status"] = status | spec.pop("status", {})
         made.pods.append(raw)
         return raw
 

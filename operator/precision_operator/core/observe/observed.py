@@ -25,7 +25,7 @@ from precision_operator.core.observe.stop import Stop
 from precision_operator.core.observe.waiting_pods import WaitingPod
 
 Raw = Mapping[str, Any]
-BEING_READ = "what it names is being read"
+BEING_READ = "it, or what it names, is being read"
 YieldOutcome = Literal["Waiting", "Helped", "NotHelped", "Taken", "Gone"]
 """Waiting: the pod was not scheduled yet; Gone: it was deleted meanwhile, or scheduled on another node."""
 SavedReference = tuple[str, Reference | None]

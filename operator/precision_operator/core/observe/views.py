@@ -6,9 +6,11 @@ of a report with five recipes these sets are nearly half of its memory, and ther
 
 import json
 import re
+from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -22,7 +24,7 @@ from precision_operator.core.observe.claims import Claims
 from precision_operator.core.observe.clock import time_or_none
 from precision_operator.core.observe.configuration import filled
 from precision_operator.core.observe.kept_report import with_shared_field_sets
-from precision_operator.core.observe.pod_requests import NOTHING, pod_requests
+from precision_operator.core.observe.pod_requests import NOTHING, needed, pod_requests
 from precision_operator.core.observe.raw_object import condition_of, entries, section, turned
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -248,7 +250,7 @@ def occupancy(
     `offered`: the node's resources, None: any. Requests for others give a pod nothing.
     """
     live = [pod for pod in pods if section(pod, "status").get("phase") not in ("Succeeded", "Failed")]
-    requests = sum((pod_requests(section(pod, "spec")) for pod in live), NOTHING)
+    requests = sum((pod_requests(pod) for pod in live), NOTHING)
     asked = {_key(pod): asked_gpus(pod, offered) for pod in live}
     claims_of = {_key(pod): [(claimed or {}).get(name) for name in claims.claim_keys(pod)] for pod in live}
     unread = {key: sum(gpus is None for gpus in claims) for key, claims in claims_of.items()}
@@ -267,15 +269,13 @@ def _key(pod: observed.Raw) -> str:
 
 def asked_gpus(pod: observed.Raw, offered: Container[str] | None = None) -> int:
     """GPUs that a pod has by the device plugin; none of a pod whose request the scheduler has made a claim of."""
-    spec = section(pod, "spec")
-    if claims.is_mapped(pod):
-        return 0
-    asked = [section(c, "resources") for part in ("containers", "initContainers") for c in entries(spec, part)]
-    return sum(_gpus(section(row, "requests"), offered) or _gpus(section(row, "limits"), offered) for row in asked)
+    return 0 if claims.is_mapped(pod) else needed(section(pod, "spec"), partial(_gpus, offered)).total()
 
 
-def _gpus(resources: Mapping[str, Any], offered: Container[str] | None) -> int:
+def _gpus(offered: Container[str] | None, container: Mapping[str, Any]) -> Counter[str]:
     """Whole GPUs, MIG slices and shared GPUs alike: each is somebody at work on the node's GPUs."""
-    named = (key for key in resources if key.startswith(("nvidia.com/gpu", "nvidia.com/mig-")))
-    mine = (str(resources[key]) for key in named if offered is None or key in offered)
-    return sum(int(text) for text in mine if text.isdigit())
+    resources = section(container, "resources")
+    asked = {**section(resources, "limits"), **section(resources, "requests")}
+    named = (key for key in asked if key.startswith(("nvidia.com/gpu", "nvidia.com/mig-")))
+    mine = {key: str(asked[key]) for key in named if offered is None or key in offered}
+    return Counter({key: int(text) for key, text in mine.items() if text.isdigit()})

@@ -239,8 +239,8 @@ def slim_pod(raw: Raw, **resources: Mapping[str, object]) -> Raw:
 
 def _asking(raw: Raw, offered: Container[str] | None) -> Raw:
     """The same with what it requests of its node: of GPUs those that the node offers."""
-    needed, gpus = pod_requests(section(raw, "spec")), asked_gpus(raw, offered)
-    return slim_pod(raw, requests={"cpu": f"{needed.cpu_millis}m", "memory": needed.memory_bytes, GPU_RESOURCE: gpus})
+    asked, gpus = pod_requests(raw), asked_gpus(raw, offered)
+    return slim_pod(raw, requests={"cpu": f"{asked.cpu_millis}m", "memory": asked.memory_bytes, GPU_RESOURCE: gpus})
 
 
 def _told(event: Raw) -> tuple[str, str, str]:
