@@ -24,8 +24,10 @@ from precision_api.kinds.report import ReportAcceptance, ReportStatus
 from precision_operator.cluster import paths
 from precision_operator.core.attempts.verdicts import is_due, terms_of
 from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.kept_report import kept_report, whole
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import Filed
+from precision_operator.core.results.acceptance import decided
 from precision_operator.shell.observing.gather import REFERENCE_SECONDS
 from tests.support import golden_nodes
 from tests.support.golden_nodes import NONE_FAILS, golden_draft, gpu_names, hot, made, measured_node, with_verdict
@@ -292,6 +294,29 @@ async def test_figures_that_nobody_measured_pass_where_the_admin_lets_them_and_a
         world.loop.gatherer._settings = replace(SETTINGS, accept_simulated=simulated)
         verdicts.append((await world.measure(also(NONE_FAILS["Simulated"], sound), 1))["verdict"])
     assert verdicts == ["Pass", "Pass", *["Inconclusive"] * 3], "a driver that is not kwok's is a real GPU's"
+
+
+async def test_a_replay_that_read_no_driver_is_judged_from_its_kept_report_as_from_its_report() -> None:
+    def replayed(result: MeasurementResult) -> MeasurementResult:
+        simulated = NONE_FAILS["Simulated"](result)
+        return simulated.model_copy(update={"software": simulated.software.model_copy(update={"driver": None})})
+
+    golden, _ = made({f"n{at}": replayed(measured_node(f"n{at}", 1)) for at in range(8)}, {}, simulated=True)
+    world = World(golden)
+    world.boot("boot-1", driver="580.95.05", annotations={"kwok.x-k8s.io/node": "fake"})
+    world.loop.gatherer._settings = settings = replace(SETTINGS, accept_simulated=True)
+    assert (await world.measure(also(replayed, sound), 1))["verdict"] == "Pass"
+    (raw,) = [body for path, body in world.loop.cluster.objects.items() if path.startswith(f"{REPORTS}/")]
+    asked = {"reference": {"name": "h100-jan", "sha256": sha256_of(text_of(golden))}}
+    seen = observed([], settings=settings, references={("ml", "h100-jan"): (asked["reference"]["sha256"], golden)})
+    terms, status = (
+        terms_of(profile(acceptance=asked).spec, "ml", seen, Filed({})),
+        ReportStatus.model_validate(raw["status"]),
+    )
+    assert terms is not None
+    facts = node_facts(world.loop.cluster.objects[f"{paths.NODES}/{NODE}"])
+    kept = whole(kept_report(status)).model_copy(update={"acceptance": status.acceptance})
+    assert [decided(terms, it, facts, NOW).reason for it in (status, kept)] == ["WithinLimits"] * 2
 
 
 async def test_a_grey_run_is_followed_by_two_more_at_most_that_average() -> None:

@@ -313,7 +313,9 @@ def _general(terms: Terms, status: ReportStatus, facts: NodeFacts) -> str:
 
 
 def _differs(status: ReportStatus, reference: Reference) -> str:
+    is_measured = status.run is not None and provenance_of(status.run) == "measured"
     driver = status.software.driver if status.software is not None else None
+    driver = driver if is_measured else reference.peers.driver  # what a kept report names was not read by the agent
     timing = status.run.timing if status.run is not None else None
     peers = read("", "", status).peers._replace(driver=driver or "", timing=timing or "")
     return peers.against(reference.peers)
