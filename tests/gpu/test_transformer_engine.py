@@ -360,12 +360,12 @@ def test_prequantized_is_shorter_than_autocast_and_no_shorter_than_the_gemms_ker
 @pytest.mark.parametrize("moe", [{}, {"moe": {"numExperts": 8, "topK": 2, "expertIntermediateSize": 512}}])
 def test_modules_keep_their_format_for_the_backward_pass_and_all_recipes_have_one_attention(moe: Any) -> None:
     workload = {"name": "s", "model": SMALL | moe, "microBatchSize": 1, "sequenceLength": 2048}
-    blocks = next(recipe for recipe in ("mxfp8", "fp8_block") if recipe in available())
+    blocks = next((recipe for recipe in ("mxfp8", "fp8_block") if recipe in available()), "fp8_current")
     mixture = {"name": "mixture", "mlp": blocks, "attention": "fp8_current", "attentionOut": "bf16"}
     asked = request(workload=workload, mixtures=[mixture])
     made, cases = TransformerEngine(asked, "cuda"), cases_of(asked, resolve(asked.workload))
     mlp = "GroupedLinear" if moe else "LayerNormMLP"
-    kinds = {"bf16": set[str](), "mixture": {"LayerNormLinear", mlp}}
+    kinds = {"bf16": set[str](), "control": set(), "mixture": {"LayerNormLinear", mlp}}
     backends = set()
     for variant in cases.variants:
         assert made.prepare(cases.training, variant) is None  # type: ignore[arg-type]
