@@ -84,8 +84,9 @@ class RealFleet:
         return {name: (row, not is_of[name]) for name, row in rows.items()}
 
     def start(self) -> None:
-        self.starts.append(int(self.site.get(paths.NODES)["metadata"]["resourceVersion"]))
         self.site.operator.start()
+        time.sleep(1)  # it can't have written yet; what the API server still had of one that was killed is stored by now
+        self.starts.append(int(self.site.get(paths.NODES)["metadata"]["resourceVersion"]))
 
     def add(self, name: str) -> None:
         traits = (f"scale:{BROKEN}",) if name in self.broken else ()
