@@ -19,7 +19,7 @@ from tests.support.random_worlds import grow
 
 def unlike(number: int, passes: int) -> Iterator[tuple[str, str, str]]:
     """Where the two differ in one world: its place, the path to the value, and the values."""
-    world = grow(f"again/{number}", passes, pools=80 if number % 3 == 2 else 0, quiet=0.67)
+    world = grow(f"again/{number}", passes, pools=80 if number % 3 == 2 else 0, quiet=0.8)
     taking_over, from_scratch = Core(world["objects"]), Core(world["objects"], takes_over=False)
     for at, step in enumerate(world["steps"]):
         row = {"world": world["world"], "pass": at}

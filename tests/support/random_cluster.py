@@ -178,8 +178,9 @@ class RandomCluster:
             if self.rng.random() < 0.95:
                 self._act(action, written.get(action.get("report") or ""), decided)
         for row in decided["profiles"]:
-            if row["uid"] in self.profiles and self.rng.random() < 0.9:
-                self.profiles[row["uid"]] = self.profiles[row["uid"]] | {"status": row["status"]}
+            there = self.profiles.get(row["uid"], {})
+            if there.get("status", {}) != row["status"] and there and self.rng.random() < 0.9:
+                self.profiles[row["uid"]] = there | {"status": row["status"]}
 
     def _act(self, action: Raw, write: Raw | None, decided: Raw) -> None:
         match action["kind"]:

@@ -22,8 +22,8 @@ ACTIVE = 4
 def grow(seed: str, passes: int, pools: int = 0, quiet: float = 0.0) -> dict[str, Any]:
     """A world as the core's own decisions shape it: its objects, and the steps that refer to them by number.
 
-    After a share of the passes, `quiet`, but for the first, only time passes, or one thing happens: all else that is
-    seen is the same objects.
+    After a share of the passes, `quiet`, but for the first, only time passes, or all work goes on and nothing happens,
+    or one thing happens: all else that is seen is the same objects.
     In such a world people delete reports too, an admin stops all agents, and profiles ask for verdicts.
     """
     cluster = RandomCluster(seed, pools, asks_verdicts=quiet > 0)
@@ -33,7 +33,12 @@ def grow(seed: str, passes: int, pools: int = 0, quiet: float = 0.0) -> dict[str
         steps.append(cluster.step())
         decided = core.step(steps[-1])
         if number >= ACTIVE and cluster.rng.random() < quiet:
-            if cluster.rng.random() < 0.5:
+            what = cluster.rng.choice(("time", "work", "event"))
+            if what != "time":
+                cluster.apply(decided)
+            if what == "work":
+                cluster.run_jobs()
+            if what == "event":
                 cluster.rng.choice(ALONE)(cluster)
             cluster.only_time()
             continue
