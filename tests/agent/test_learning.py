@@ -57,9 +57,9 @@ def told(runs: list[LossRun], baseline: list[LossRun] | None = None) -> Loss:
 
 
 def test_what_stays_or_falls_by_a_fiftieth_learns_nothing_a_rise_that_is_over_is_healthy_divergence_an_end() -> None:
-    found = run([START] * 50, norms=(0.0,) * 50)
-    assert (found.verdict, found.reason) == ("not_learning", "loss_stayed")
-    assert (found.diverged_step, len(found.loss)) == (None, 50)
+    output = run([START] * 50, norms=(0.0,) * 50)
+    assert (output.verdict, output.reason) == ("not_learning", "loss_stayed")
+    assert (output.diverged_step, len(output.loss)) == (None, 50)
     way = START - CHAIN.entropy
     slow = [[START - share * way * step / 49 for step in range(50)] for share in (0.1, 0.02)]
     assert [run(loss).verdict for loss in slow] == ["healthy", "not_learning"]
@@ -69,9 +69,9 @@ def test_what_stays_or_falls_by_a_fiftieth_learns_nothing_a_rise_that_is_over_is
     assert run(bump).verdict == "healthy"
     loss = falling()
     loss[11:14] = [math.nan] * 3
-    found = run(loss, seed=7, norms=(1.0,) * 50)
-    assert (found.seed, found.diverged_step, found.reason, found.verdict) == (7, 12, "non_finite", "diverged")
-    assert (len(found.loss), len(found.gradient_norm), found.loss[-1]) == (12, 12, None)
+    output = run(loss, seed=7, norms=(1.0,) * 50)
+    assert (output.seed, output.diverged_step, output.reason, output.verdict) == (7, 12, "non_finite", "diverged")
+    assert (len(output.loss), len(output.gradient_norm), output.loss[-1]) == (12, 12, None)
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.05, 0.1])
@@ -82,9 +82,9 @@ def test_noise_around_a_guess_at_random_is_no_learning(sigma: float) -> None:
 @pytest.mark.parametrize(("nats", "steps"), [(0.3, 5), (0.3, 10), (0.4, 10), (0.4, 20)])
 @pytest.mark.parametrize("sigma", [0.0, 0.02])
 def test_a_loss_that_rises_at_the_end_below_a_divergence_is_diverging(nats: float, steps: int, sigma: float) -> None:
-    found = run(noisy(rising(falling(pace=4), nats, steps), Random(2), sigma))
-    assert (found.verdict, found.reason, found.diverged_step) == ("diverging", "loss_rose_late", None)
-    assert len(found.loss) == 50
+    output = run(noisy(rising(falling(pace=4), nats, steps), Random(2), sigma))
+    assert (output.verdict, output.reason, output.diverged_step) == ("diverging", "loss_rose_late", None)
+    assert len(output.loss) == 50
 
 
 def test_the_worst_seed_is_the_recipes_verdict() -> None:

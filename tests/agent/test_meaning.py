@@ -68,10 +68,10 @@ def test_a_share_or_speedup_that_can_not_be_is_an_error(share: float, speedup: f
     ],
 )  # fmt: skip
 def test_the_kind_follows_from_the_figures(changes: dict[str, Any], kind: str, words: str) -> None:
-    found = meaning(facts(**changes))
-    assert found.kind == kind
-    assert words in found.sentence
-    assert found.sentence.endswith(".")
+    meant = meaning(facts(**changes))
+    assert meant.kind == kind
+    assert words in meant.sentence
+    assert meant.sentence.endswith(".")
 
 
 def test_the_gap_is_split_into_quantisation_and_the_rest() -> None:
@@ -107,15 +107,15 @@ def test_any_step_is_explained_by_its_parts(share: float, speedup: float, tax: f
     gemms = share / speedup
     quantisation = gemms * tax / (1 - tax)
     measured = 1 / (1 - share + gemms + quantisation + rest)
-    found = meaning(
+    meant = meaning(
         facts(gemm_share=share, gemm_speedup=ratio(speedup, 1e-5), measured=ratio(measured, half), quantization_tax=tax)
     )
     saved = share - gemms
-    if found.kind == "overhead":
-        assert found.quantization_part == pytest.approx(quantisation / saved, rel=1e-6, abs=1e-9)
-        assert found.other_part == pytest.approx(rest / saved, rel=1e-6, abs=1e-6)
+    if meant.kind == "overhead":
+        assert meant.quantization_part == pytest.approx(quantisation / saved, rel=1e-6, abs=1e-9)
+        assert meant.other_part == pytest.approx(rest / saved, rel=1e-6, abs=1e-6)
     else:
-        assert found.kind == "gemm_bound"
+        assert meant.kind == "gemm_bound"
         assert quantisation + rest <= 1.1 * max(half, 0.005) / measured + 1e-3
 
 

@@ -127,19 +127,19 @@ def test_a_failed_baseline_leaves_no_speedup_and_no_recommendation() -> None:
     def seconds(case: Case, variant: Variant) -> float | Failure:
         return Failure(reason="failed") if variant.recipe == "bf16" else 1.0
 
-    found = result(on_fakes(FakeBackend(seconds)))
-    assert found.control_ratio is None
-    assert all(part.speedup is None for recipe in found.recipes for part in recipe.sums)
-    assert found.recommendation.by_speed is None
+    outcome = result(on_fakes(FakeBackend(seconds)))
+    assert outcome.control_ratio is None
+    assert all(part.speedup is None for recipe in outcome.recipes for part in recipe.sums)
+    assert outcome.recommendation.by_speed is None
 
 
 def test_a_result_tells_what_each_phase_took_and_all_of_them_are_the_run() -> None:
     ticks = count(1_000_000_000)
     clock = Clock(wall=lambda: float(next(ticks)))
-    told = result(run_request(request_text(), "replay", ReplayOptions(), clock=clock))
-    assert [*told.phase_seconds] == ["preflight", "start", "probe", "prepare", "measure", "profile", "verify"]
-    assert all(seconds >= 1 for seconds in told.phase_seconds.values())
-    assert sum(told.phase_seconds.values()) == told.duration_seconds - 1  # a tick until the first phase begins
+    outcome = result(run_request(request_text(), "replay", ReplayOptions(), clock=clock))
+    assert [*outcome.phase_seconds] == ["preflight", "start", "probe", "prepare", "measure", "profile", "verify"]
+    assert all(seconds >= 1 for seconds in outcome.phase_seconds.values())
+    assert sum(outcome.phase_seconds.values()) == outcome.duration_seconds - 1  # a tick until the first phase begins
 
 
 def test_what_fails_while_it_is_prepared_is_never_timed_and_models_are_built_first() -> None:
@@ -230,11 +230,11 @@ def test_a_recipe_that_learns_nothing_or_whose_loss_run_fails_is_named() -> None
 
 
 def test_the_replayed_divergence_hits_the_narrowest_recipe_alone() -> None:
-    found = result(replayed("diverged", loss=LossRuns()))
-    assert {row.recipe: row.loss and row.loss.verdict for row in found.recipes} == {
+    outcome = result(replayed("diverged", loss=LossRuns()))
+    assert {row.recipe: row.loss and row.loss.verdict for row in outcome.recipes} == {
         **dict.fromkeys(("bf16", "fp8_current", "mxfp8"), "healthy"), "nvfp4": "diverged",
     }  # fmt: skip
-    assert found.recommendation.by_speed != "nvfp4"
+    assert outcome.recommendation.by_speed != "nvfp4"
 
 
 # --- heat

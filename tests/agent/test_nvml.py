@@ -87,25 +87,25 @@ class FakeNvml:
 
 def test_gpus_are_read_by_uuid_in_si_units_and_gaps_are_no_errors() -> None:
     library = FakeNvml()
-    found = read(library)
-    assert (found.driver, found.failure) == ("580.95.05", None)
-    assert found.gpus[1] == Gpu(
+    document = read(library)
+    assert (document.driver, document.failure) == ("580.95.05", None)
+    assert document.gpus[1] == Gpu(
         uuid="GPU-1", name="NVIDIA GB200", memory_bytes=186 * 10**9, enforced_limit_watts=1200.0, pci="00000009:01:00.0"
     )
     assert library.open_sessions == 0
-    found = read(FakeNvml(unsupported=frozenset({"EnforcedPowerLimit", "MemoryInfo"})))
-    assert (found.gpus[0].enforced_limit_watts, found.gpus[0].memory_bytes) == (None, None)
+    document = read(FakeNvml(unsupported=frozenset({"EnforcedPowerLimit", "MemoryInfo"})))
+    assert (document.gpus[0].enforced_limit_watts, document.gpus[0].memory_bytes) == (None, None)
 
 
 def test_without_identity_or_driver_there_is_a_reason_never_both() -> None:
     library = FakeNvml(unsupported=frozenset({"UUID"}))
-    found = read(library)
-    assert found.failure.reason == "nvml_failed"
+    document = read(library)
+    assert document.failure.reason == "nvml_failed"
     assert library.open_sessions == 0
-    found = read(FakeNvml(init_error="Driver Not Loaded"))
-    assert (found.failure.reason, found.failure.message) == ("nvml_unavailable", "Driver Not Loaded")
-    found = read()
-    assert bool(found.gpus) != bool(found.failure)
+    document = read(FakeNvml(init_error="Driver Not Loaded"))
+    assert (document.failure.reason, document.failure.message) == ("nvml_unavailable", "Driver Not Loaded")
+    document = read()
+    assert bool(document.gpus) != bool(document.failure)
 
 
 @pytest.mark.parametrize(

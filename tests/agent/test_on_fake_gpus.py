@@ -143,10 +143,10 @@ def test_one_gpu_is_measured_alone_without_a_word_on_heat_and_a_lost_one_takes_t
     ids=lambda value: value if value.isalnum() else "",
 )
 def test_what_must_not_be_measured_is_refused_before_a_context(run: Run, script: str, reason: str, words: str) -> None:
-    found = run(script)
-    assert found["result"] is None
-    assert exit_of(found["exit"]).reason == reason
-    assert words in found["message"]
+    output = run(script)
+    assert output["result"] is None
+    assert exit_of(output["exit"]).reason == reason
+    assert words in output["message"]
 
 
 def test_a_run_begun_anew_after_out_of_memory_is_not_refused_for_what_it_left_on_the_gpus_itself(long: Run) -> None:

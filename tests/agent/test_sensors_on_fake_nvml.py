@@ -68,11 +68,11 @@ TWO = "driver 999.1\ngpu GPU-b\nname NVIDIA GB200\nlimit_mw 1200000\nmemory 2000
 
 
 def test_gpus_are_known_by_uuid_with_their_enforced_limit(scripted: Scripted) -> None:
-    found = scripted(TWO).run(READ)
-    assert (found["driver"], found["failure"]) == ("999.1", None)
-    assert [gpu["uuid"] for gpu in found["gpus"]] == ["GPU-b", "GPU-a"]
-    assert found["gpus"][0]["enforced_limit_watts"] == 1200.0
-    assert found["gpus"][0]["memory_bytes"] == 200_000_000_000
+    output = scripted(TWO).run(READ)
+    assert (output["driver"], output["failure"]) == ("999.1", None)
+    assert [gpu["uuid"] for gpu in output["gpus"]] == ["GPU-b", "GPU-a"]
+    assert output["gpus"][0]["enforced_limit_watts"] == 1200.0
+    assert output["gpus"][0]["memory_bytes"] == 200_000_000_000
 
 
 @pytest.mark.parametrize(("lines", "used"), [("", 500_000_000), ("unsupported second_call\n", 900_000_000)])
@@ -88,32 +88,32 @@ def test_a_driver_without_the_second_call_tells_memory_with_its_reserve_and_says
 def test_a_driver_that_does_not_start_and_what_none_tells_have_named_reasons_or_bar_nothing(scripted: Scripted) -> None:
     assert scripted("init_error 9\n").run(READ)["failure"] == "nvml_unavailable"
     script = "gpu GPU-0\nunsupported mig remap ecc memory utilisation limit serial reasons\n"
-    found = scripted(script).run(HEALTH, "GPU-0")
-    assert found["refused"] is None
-    assert {key for key, value in found["health"][0].items() if value is not None} == {"uuid"}
+    output = scripted(script).run(HEALTH, "GPU-0")
+    assert output["refused"] is None
+    assert {key for key, value in output["health"][0].items() if value is not None} == {"uuid"}
 
 
 def test_a_healthy_gpu_passes_and_preflight_tells_every_finding_of_another(scripted: Scripted) -> None:
-    found = scripted("gpu GPU-0\necc_aggregate 12\nserial X1\n").run(HEALTH, "GPU-0")
-    assert found["refused"] is None
+    output = scripted("gpu GPU-0\necc_aggregate 12\nserial X1\n").run(HEALTH, "GPU-0")
+    assert output["refused"] is None
     expected = Health(
         uuid="GPU-0", mig_enabled=False, remap_pending=False, remap_failed=False, ecc_volatile_uncorrectable=0,
         ecc_aggregate_uncorrectable=12, memory_used_bytes=500_000_000, utilisation_percent=0,
         enforced_limit_watts=700.0, module="X1", clock_reasons=0,
     )  # fmt: skip
-    assert Health(**found["health"][0]) == expected
-    found = scripted("gpu GPU-0\nmig 1\nremap_pending 1\n").run(HEALTH, "GPU-0", "GPU-elsewhere")
-    reasons = [one.reason for one in findings([Health(**gpu) for gpu in found["health"]])]
+    assert Health(**output["health"][0]) == expected
+    output = scripted("gpu GPU-0\nmig 1\nremap_pending 1\n").run(HEALTH, "GPU-0", "GPU-elsewhere")
+    reasons = [one.reason for one in findings([Health(**gpu) for gpu in output["health"]])]
     assert reasons == ["gpu_unreachable", "mig_enabled", "row_remap_pending"]
-    assert all(reason in found["refused"][1] for reason in reasons)
+    assert all(reason in output["refused"][1] for reason in reasons)
 
 
 @pytest.mark.parametrize(("lines", "reason"), TABLES["preflight"])
 def test_preflight_names_the_gpu_and_what_is_wrong_with_it(scripted: Scripted, lines: str, reason: str) -> None:
-    found = scripted(f"gpu GPU-good\ngpu GPU-bad\n{lines}\n").run(HEALTH, "GPU-good", "GPU-bad")
-    told = findings([Health(**gpu) for gpu in found["health"]])
+    output = scripted(f"gpu GPU-good\ngpu GPU-bad\n{lines}\n").run(HEALTH, "GPU-good", "GPU-bad")
+    told = findings([Health(**gpu) for gpu in output["health"]])
     assert [(one.uuid, one.reason) for one in told] == [("GPU-bad", reason)]
-    assert found["refused"][1].startswith(f"{reason}: GPU-bad ")
+    assert output["refused"][1].startswith(f"{reason}: GPU-bad ")
 
 
 CURVES = {

@@ -198,15 +198,15 @@ def test_a_note_of_the_whole_run_is_told_once_and_no_recipe_is_named_twice() -> 
 def test_each_backends_own_way_to_the_gemms_alone_is_told(backend: str, words: str) -> None:
     sums = (wire.GemmSum(mode="prequantized", seconds=interval(0.01)),)
     rows = (recipe_result("bf16"), recipe_result("nvfp4", sums=sums, quantization_tax=0.2))
-    found = result(recipes=rows, provenance="measured", backend=backend)
-    assert words in explained(found, "GEMMs (prequantized)")[1]
-    assert explained(found, "quantisation tax")[1].startswith("no kernels at their clock were seen")
+    measured_result = result(recipes=rows, provenance="measured", backend=backend)
+    assert words in explained(measured_result, "GEMMs (prequantized)")[1]
+    assert explained(measured_result, "quantisation tax")[1].startswith("no kernels at their clock were seen")
     for load, source in (
         ("training", "in profiled steps: non-GEMM kernel time beyond bf16's"),
         ("gemms", "in profiled GEMMs"),
     ):
         profiled = {"quantization_tax_load": load, "quantization_tax_most": 0.3}
-        seen = found.model_copy(update={"recipes": tuple(row.model_copy(update=profiled) for row in rows)})
+        seen = measured_result.model_copy(update={"recipes": tuple(row.model_copy(update=profiled) for row in rows)})
         assert explained(seen, "quantisation tax")[0] == "at least 20.0%, at most 30.0%"
         assert explained(seen, "quantisation tax")[1].startswith(source)
 

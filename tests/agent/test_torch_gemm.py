@@ -66,12 +66,12 @@ def test_fp8_is_less_exact_than_bf16_and_operands_are_rotated() -> None:
 
 
 def test_a_sample_is_positive_seconds_and_what_does_not_fit_a_failure() -> None:
-    found = backend().measure(case(), BF16, 0.01)
-    assert 0 < found.seconds < 10
-    assert found.calls * found.seconds == pytest.approx(found.end - found.start)
-    found = backend().measure(GemmCase("huge", "fprop", 1 << 24, 1 << 24, 16, 1, mode="autocast"), FP8, 0.01)
-    assert found.reason == "out_of_memory"
-    assert found.message.startswith("huge fprop")
+    result = backend().measure(case(), BF16, 0.01)
+    assert 0 < result.seconds < 10
+    assert result.calls * result.seconds == pytest.approx(result.end - result.start)
+    result = backend().measure(GemmCase("huge", "fprop", 1 << 24, 1 << 24, 16, 1, mode="autocast"), FP8, 0.01)
+    assert result.reason == "out_of_memory"
+    assert result.message.startswith("huge fprop")
 
 
 def test_the_timed_call_quantises_in_autocast_only() -> None:
@@ -96,11 +96,11 @@ def step() -> TrainingCase:
 def test_a_training_step_has_its_four_regions_and_they_add_up(variant: Variant) -> None:
     one = backend()
     assert one.prepare(step(), variant) is None
-    found = one.measure(step(), variant, 0.05)
-    assert list(found.regions) == ["layers_forward", "head", "layers_backward", "optimizer"]
-    assert min(found.regions.values()) > 0
-    assert found.seconds == pytest.approx(sum(found.regions.values()) - found.regions["optimizer"])
-    assert (found.layers_measured, found.optimizer_parameters) == (2, TINY_WEIGHTS)
+    result = one.measure(step(), variant, 0.05)
+    assert list(result.regions) == ["layers_forward", "head", "layers_backward", "optimizer"]
+    assert min(result.regions.values()) > 0
+    assert result.seconds == pytest.approx(sum(result.regions.values()) - result.regions["optimizer"])
+    assert (result.layers_measured, result.optimizer_parameters) == (2, TINY_WEIGHTS)
 
 
 TINY_WEIGHTS = 2 * (128 * 384 + 128 * 128 + 128 * 512 + 256 * 128 + 2 * 128) + 128 * 512 + 128

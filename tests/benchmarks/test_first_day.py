@@ -366,11 +366,11 @@ def test_spreads_of_the_turns_are_told_side_by_side_and_failures_left_out() -> N
 
 
 def test_a_profile_is_held_against_the_plan_and_its_own_evidence() -> None:
-    found = result(recipes=(recipe_result("bf16"), recipe_result("fp8_current", 1.3)))
-    told = {one.name: one for one in profile_checks(found, {"preflight": 1.0, "idle": 3.0, "warm_up": 30.0})}
+    measured_result = result(recipes=(recipe_result("bf16"), recipe_result("fp8_current", 1.3)))
+    told = {one.name: one for one in profile_checks(measured_result, {"preflight": 1.0, "idle": 3.0, "warm_up": 30.0})}
     assert told["seconds of phase preflight"].expected == "at least 0 and at most 5 s"
     assert told["seconds of phase warm_up"].verdict == "not measured"
     assert told["seconds of the run"].expected == "at least 0 and at most 42.5 s"
     assert {"bf16: the precision ran", "fp8_current: the precision ran"} <= set(told)
-    assert own_call(found.recipes[0]) is None
-    assert forward_speedup(found.model_copy(update={"recipes": ()}), "fp8_current") is None
+    assert own_call(measured_result.recipes[0]) is None
+    assert forward_speedup(measured_result.model_copy(update={"recipes": ()}), "fp8_current") is None

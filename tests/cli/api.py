@@ -5,6 +5,7 @@ It listens where `kubectl proxy` would, and a program in kubectl's place leads t
 
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +40,10 @@ def stand_in(folder: Path, text: str) -> None:
     """A program kubectl in `folder`."""
     (folder / "kubectl").write_text(text)
     (folder / "kubectl").chmod(0o755)
+
+
+_TERM = re.compile(r"([^=,\s]+)(?:=([^,]*)| in \(([^)]*)\))")
+"""Of a label selector: KEY=VALUE, or KEY in (VALUE,VALUE)."""
 
 
 class Api:
@@ -91,6 +96,10 @@ class Api:
             return 200, self.texts[unquote(path)]
         if path + user in self.objects:
             return 200, self.objects[path + user]
+        within, _, name = path.rpartition("/")
+        for item in self.collections.get(within, ()):
+            if item["metadata"]["name"] == name:
+                return 200, item
         if path not in self.collections:
             return 404, _status(404, "NotFound", "404 page not found")
         if query.get("continue") and query["continue"] == self.lose_place_at:
@@ -99,8 +108,10 @@ class Api:
         return 200, self._page(self.collections[path], query)
 
     def _page(self, items: list[Json], query: dict[str, str]) -> Json:
-        wanted = dict(pair.split("=") for pair in query.get("labelSelector", "").split(",") if pair)
-        chosen = [item for item in items if wanted.items() <= item["metadata"].get("labels", {}).items()]
+        terms = _TERM.findall(query.get("labelSelector", ""))
+        wanted = {key: some.split(",") if some else [value] for key, value, some in terms}
+        labelled = ((item["metadata"].get("labels", {}), item) for item in items)
+        chosen = [item for labels, item in labelled if all(labels.get(key) in some for key, some in wanted.items())]
         start, limit = int(query.get("continue") or 0), int(query.get("limit") or 500)
         end = start + limit
         more = str(end) if end < len(chosen) else ""

@@ -62,13 +62,13 @@ def test_nvfp4_over_mxfp8_on_b300_is_as_published_by_command_page_and_metric(
     assert ("speedup" in pool, row["baseline"], layer["kind"]) == (False, "mxfp8", "interval")
     assert layer["lower"] < layer["value"] < layer["upper"]
     assert layer["value"] == pytest.approx(LAYER, rel=0.03)
-    told = api.run("status", "nightly", "--baseline", "mxfp8")
-    assert f"{layer['value']:.2f}x ±" in told.stdout
+    output = api.run("status", "nightly", "--baseline", "mxfp8")
+    assert f"{layer['value']:.2f}x ±" in output.stdout
     rows = {row.figure: row for row in explain(result, "mxfp8") if row.of.startswith("nvfp4")}
     assert float(rows["GEMMs (autocast) speedup"].value.split()[0]) == pytest.approx(LAYER, rel=0.03)
     assert ("come from those over bf16" in rows["speedup"].source) == (baseline == "bf16")
-    assert "Speedups are over mxfp8." in told.stdout
-    assert ("come from those over bf16" in told.stderr) == (baseline == "bf16")
+    assert "Speedups are over mxfp8." in output.stdout
+    assert ("come from those over bf16" in output.stderr) == (baseline == "bf16")
 
     file.write_text(result.model_dump_json(by_alias=True, exclude_none=True))
     assert api.run("report", str(file), "--baseline", "mxfp8", "-o", str(page)).exit_code == 0
@@ -143,9 +143,9 @@ def test_ratios_that_a_run_does_not_allow_are_refused_in_words(row: Any, run: An
     rows = [recipe_row("bf16"), recipe_row("mxfp8", 1.3) | row, recipe_row("fp8_block", 1.2)]
     api.profiles(profile_object())
     api.reports(report_object(status=report_status(rows, **run)))
-    told = api.run("status", "nightly", "--baseline", "mxfp8")
-    assert words in " ".join(told.stderr.split())
-    assert not re.search(r"\dx", told.stdout)
+    output = api.run("status", "nightly", "--baseline", "mxfp8")
+    assert words in " ".join(output.stderr.split())
+    assert not re.search(r"\dx", output.stdout)
     full = replayed(product="H100", workload=Workload(preset="llama3-8b"), recipes=("bf16", "fp8_current"))
     with pytest.raises(ValueError, match="no figures of mxfp8; take one of bf16, fp8_current"):
         explain(full, "mxfp8")
@@ -201,6 +201,6 @@ def test_nothing_is_faster_than_a_baseline_whose_precision_is_in_doubt() -> None
 def test_a_baseline_that_can_not_be_is_refused(words: tuple[str, ...], said: str, api: Api) -> None:
     api.profiles(profile_object())
     api.reports(report_object())
-    told = api.run(*words)
-    assert told.exit_code == 2
-    assert said in " ".join(told.stderr.split())
+    output = api.run(*words)
+    assert output.exit_code == 2
+    assert said in " ".join(output.stderr.split())

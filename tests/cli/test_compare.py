@@ -55,12 +55,12 @@ def upgraded(api: Api, change: float, old: Callable[[float], dict[str, Any]] = b
 
 def test_a_driver_that_made_the_fleet_slower_is_told_with_its_interval_and_may_stop_a_script(api: Api) -> None:
     upgraded(api, 0.96)
-    told = api.run(*DRIVERS)
-    assert told.exit_code == 0
-    assert told.stdout.startswith("driver 580.95.05 is slower with nvfp4.\n")
-    assert "the same 8 nodes, paired; what has changed: driver, 570.124.06 -> 580.95.05." in told.stdout
-    assert "nvfp4: 4.0% slower (0.960 [0.960, 0.961]); 4.0% fewer tokens per joule" in told.stdout
-    assert "not compared: hardware, method" in told.stderr
+    output = api.run(*DRIVERS)
+    assert output.exit_code == 0
+    assert output.stdout.startswith("driver 580.95.05 is slower with nvfp4.\n")
+    assert "the same 8 nodes, paired; what has changed: driver, 570.124.06 -> 580.95.05." in output.stdout
+    assert "nvfp4: 4.0% slower (0.960 [0.960, 0.961]); 4.0% fewer tokens per joule" in output.stdout
+    assert "not compared: hardware, method" in output.stderr
     assert api.run(*DRIVERS, "--fail-if-slower").exit_code == 7
     assert api.run("compare", f"driver/{NEW}", f"driver/{OLD}", "--fail-if-slower").exit_code == 0
 
@@ -75,17 +75,17 @@ def test_a_driver_that_only_the_memory_of_runs_names_is_what_has_changed(api: Ap
         else:
             report["status"]["history"].insert(0, PAST | {"run": report["status"]["run"]["run"], "driver": NEW})
     holds(api, *reports)
-    told = api.run(*DRIVERS)
-    assert f"paired; what has changed: driver, {OLD} -> {NEW}." in told.stdout
-    assert told.stderr == "note: not recorded on one side or both, so not compared: hardware, method\n"
+    output = api.run(*DRIVERS)
+    assert f"paired; what has changed: driver, {OLD} -> {NEW}." in output.stdout
+    assert output.stderr == "note: not recorded on one side or both, so not compared: hardware, method\n"
 
 
 def test_of_an_older_operators_reports_it_is_unknown_whether_they_were_measured(api: Api) -> None:
     past = PAST | {"driver": OLD.rpartition(".")[0]}  # no more than the rate, nor what the figures are
     upgraded(api, 0.96, lambda rate: past | {"recipeTokensPerSecond": {"nvfp4": f"{rate:.0f}"}})
-    told = api.run("compare", "driver/570.124", f"driver/{NEW}").stdout
-    assert told.startswith("Unknown whether measured: driver 570.124. An older operator did not record")
-    assert "driver 580.95.05 is slower with nvfp4." in told
+    output = api.run("compare", "driver/570.124", f"driver/{NEW}").stdout
+    assert output.startswith("Unknown whether measured: driver 570.124. An older operator did not record")
+    assert "driver 580.95.05 is slower with nvfp4." in output
     found = api.printed("compare", "driver/570.124", f"driver/{NEW}")
     assert found["data"] == {"a": "unknown whether measured", "b": "measured"}
     assert found["recipes"][0]["tokensPerJoule"] is None, "such a report keeps no energy of an older run"
@@ -150,23 +150,23 @@ def test_no_difference_is_said_nodes_are_compared_and_profiles_must_be_told_apar
 def test_few_nodes_that_vary_say_what_it_takes_to_know_also_beside_a_recipe_of_one_node(api: Api) -> None:
     changes = enumerate((0.98, 1.03, 1.0))
     holds(api, *(node(f"n{i}", 150_000 * change, past=before(150_000)) for i, change in changes))
-    told = api.run(*DRIVERS).stdout
-    assert told.startswith(
+    output = api.run(*DRIVERS).stdout
+    assert output.startswith(
         "Whether driver 580.95.05 is faster or slower than driver 570.124.06 is not known: the intervals are wider "
         "than 2% and hold 1; with nodes that differ as these 3 do, it takes about 9 to tell.\n"
     )
     assert (
         "nvfp4: faster or slower is not known (1.003 [0.943, 1.067]); more or fewer tokens per joule is not known"
-        in told
+        in output
     )
     (row,) = api.printed(*DRIVERS)["recipes"]
     assert (row["tokensPerSecond"]["answer"], row["tokensPerSecond"]["nodesNeeded"]) == ("notKnown", 9)
     lonely = node("n3", 150_000, past=before(150_000))
     lonely["status"]["results"].append(recipe_row("bf16") | {"tokensPerSecond": "93750"})
     api.reports(lonely)
-    told = api.run(*DRIVERS).stdout
-    assert "bf16: tokens per second 1.000 (no interval)" in told
-    assert "with nodes that differ as these 4 do, it takes about" in told
+    output = api.run(*DRIVERS).stdout
+    assert "bf16: tokens per second 1.000 (no interval)" in output
+    assert "with nodes that differ as these 4 do, it takes about" in output
 
 
 def test_two_pools_are_two_groups_and_a_product_names_its_only_pool(api: Api) -> None:
@@ -250,9 +250,9 @@ def test_a_saved_result_is_a_side_too(api: Api, tmp_path: Path) -> None:
 
 def test_one_node_says_that_noise_is_not_known_and_simulated_figures_come_first(api: Api) -> None:
     holds(api, node("n0", 150_000, past=before(140_000)))
-    told = api.run(*DRIVERS).stdout
-    assert told.startswith("Whether there is a difference can't be said")
-    assert "nvfp4: tokens per second 1.071 (no interval); tokens per joule 1.071 (no interval).\n" in told
+    output = api.run(*DRIVERS).stdout
+    assert output.startswith("Whether there is a difference can't be said")
+    assert "nvfp4: tokens per second 1.071 (no interval); tokens per joule 1.071 (no interval).\n" in output
     simulated = {"past": before(1.4e5, data="simulated"), "provenance": "simulated"}
     holds(api, *(node(f"n{i}", 1.5e5 + i, **simulated) for i in range(3)))
     assert api.run(*DRIVERS).stdout.startswith("SIMULATED or replayed figures")

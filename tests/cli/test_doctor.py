@@ -264,9 +264,9 @@ def test_who_has_profiles_is_shown_them_and_another_place_has_no_operator(sound:
     sound.hold(paths.deployments("ml"))
     sound.hold(paths.deployments("other"))
     assert "ok           operator" in sound.run("doctor", "-n", "ml").stdout
-    told = sound.run("doctor", "-n", "other").stdout
-    assert "precision-system/precision-profiler-operator does not serve other, but ml\n" in told
-    assert told.endswith("--reset-then-reuse-values --set 'watchNamespaces={ml,other}'\n")
+    output = sound.run("doctor", "-n", "other").stdout
+    assert "precision-system/precision-profiler-operator does not serve other, but ml\n" in output
+    assert output.endswith("--reset-then-reuse-values --set 'watchNamespaces={ml,other}'\n")
     sound.profiles(profile_object(status={}))
     assert states(sound)[1]["next"] == "kubectl precision -n ml status"
     sound.objects[STOP] = {"data": {"agents": "End"}}

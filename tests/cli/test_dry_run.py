@@ -366,10 +366,10 @@ def test_a_model_whose_state_does_not_fit_on_the_gpus_is_noted_once_a_product(tm
 def test_a_name_that_no_node_has_is_told_with_the_nearest(tmp_path: Path) -> None:
     nodes = nodes_file(tmp_path, node_object(name="gb200-0001"))
     profile = profile_file(tmp_path, target={"nodeNames": ["gb200-0001", "gb200-001"]})
-    told = run("-f", profile, "--nodes", nodes)
+    output = run("-f", profile, "--nodes", nodes)
     words = "there is no node gb200-001; did you mean gb200-0001? See kubectl get nodes\n"
-    assert f"note: spec.target.nodeNames: {words}" in told.stderr
-    assert told.stderr.count("there is no node") == 1
+    assert f"note: spec.target.nodeNames: {words}" in output.stderr
+    assert output.stderr.count("there is no node") == 1
 
 
 @pytest.mark.parametrize(("shape", "fits"), [("16384x16384x16384", True), ("16777216x16777216x16777216", False)])
@@ -377,10 +377,10 @@ def test_a_shape_that_no_gpu_has_memory_for_is_told(tmp_path: Path, shape: str, 
     m, k, n = map(int, shape.split("x"))
     profile = profile_file(tmp_path, workload={"name": "huge", "shapes": [{"m": m, "k": k, "n": n}]})
     labels = EIGHT_H100 | {"nvidia.com/gpu.memory": "81559"}
-    told = run("-f", profile, "--nodes", nodes_file(tmp_path, node_object(labels, name="a")))
-    assert told.exit_code == 0, told.stderr
+    output = run("-f", profile, "--nodes", nodes_file(tmp_path, node_object(labels, name="a")))
+    assert output.exit_code == 0, output.stderr
     words = "does not fit: its three matrices take 1,690,000 GB in BF16, a GPU has 85.5 GB"
-    assert (words in told.stderr) is not fits
+    assert (words in output.stderr) is not fits
 
 
 def test_a_layer_that_does_not_fit_is_noted_with_its_experts_before_an_agent_starts(tmp_path: Path) -> None:

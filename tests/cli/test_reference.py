@@ -115,10 +115,10 @@ def test_racks_are_compared_by_recipe_and_what_is_not_checked_is_not_promised(ap
         return measured_node(name, SEED, gpus=2, recipes=tuple(rows))
 
     golden(api, *(pair(f"n{rate}", bf16=rate, fp8_current=2000 - rate) for rate in (997, 999, 1001, 1003)), sound=0)
-    told = api.run("reference", "create", "gold", "--dry-run").stdout
+    output = api.run("reference", "create", "gold", "--dry-run").stdout
     for words in ("bf16, rack r: +0.00 % (its error: 0.13 %)", "fp8_current, rack r: +0.00 %", "fails no node: needs 8",
                   "bf16, check node: finds nothing yet: fewer than three GPUs a node"):  # fmt: skip
-        assert words in told
+        assert words in output
 
 
 @pytest.mark.parametrize(("flops", "code"), [(5.5e11, 0), (4e11, 2)])

@@ -52,9 +52,11 @@ def test_the_split_over_gpus_is_given_on_the_command_line_as_in_a_profile(tmp_pa
 
 
 def test_dimensions_on_the_command_line_may_be_nested_and_refuse_a_split_of_bare_shapes() -> None:
-    told = run("--shape", "8192x4096x4096", "--expert-parallel", "8")
-    assert told.exit_code != 0
-    assert "workload: gemms and shapes are taken literally: leave tensorParallel and expertParallel out" in told.output
+    output = run("--shape", "8192x4096x4096", "--expert-parallel", "8")
+    assert output.exit_code != 0
+    assert (
+        "workload: gemms and shapes are taken literally: leave tensorParallel and expertParallel out" in output.output
+    )
     dimensions = "hiddenSize=4096,intermediateSize=16384,numAttentionHeads=32,numHiddenLayers=24,causal=false"
     by_hand = run("--model", dimensions, "--micro-batch-size", "31", "--sequence-length", "512", "-o", "json")
     preset = run("--preset", "codonfm-5b", "-o", "json")
@@ -189,10 +191,7 @@ def test_wrong_input_ends_with_code_2_and_a_sentence_on_stderr(arguments: str, w
     assert words in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    TABLES["unusable"],
-)
+@pytest.mark.parametrize(("text", "words"), TABLES["unusable"])
 def test_a_file_that_cannot_be_used_is_refused(text: str, words: list[str]) -> None:
     result = run(*(("--hf-config", "-", *SIZES) if text.startswith("{") else ("-f", "-")), stdin=text)
     assert (result.exit_code, [word for word in words if word not in result.stderr]) == (2, [])

@@ -114,10 +114,10 @@ def test_a_recipe_whose_loss_runs_were_not_healthy_says_so_beside_its_speed(api:
     for place, verdict in enumerate(("diverged", "diverged", "healthy")):
         rows = [recipe_row("bf16"), block, recipe_row("nvfp4", 1.6, lossVerdict=verdict)]
         api.reports(report_object(f"n{place}", status=report_status(rows)))
-    told = api.run("status", "nightly").stdout
-    assert "LOSS" in told
-    assert "2 diverged, 1 healthy" in told
-    assert all(words in told for words in (" 682.0 ", "assumed;", "  emulated\n")), told
+    output = api.run("status", "nightly").stdout
+    assert "LOSS" in output
+    assert "2 diverged, 1 healthy" in output
+    assert all(words in output for words in (" 682.0 ", "assumed;", "  emulated\n")), output
     (pool,) = api.printed("status", "nightly")[0]["pools"]
     assert [row["losses"] for row in pool["recipes"]] == [{"diverged": 2, "healthy": 1}, {}, {}]
 
@@ -260,9 +260,9 @@ def test_why_ends_with_one_act_where_a_slow_node_fails(api: Api, verdict: str, t
 
 def test_a_profile_that_no_operator_has_seen_is_not_of_an_older_spec(api: Api) -> None:
     api.profiles(profile_object() | {"status": {}})
-    told = api.run("status", "nightly").stdout
-    assert "older spec" not in told
-    assert "watches namespace ml (chart value watchNamespaces)" in told
+    output = api.run("status", "nightly").stdout
+    assert "older spec" not in output
+    assert "watches namespace ml (chart value watchNamespaces)" in output
     assert api.run("status").stdout.splitlines()[1].split()[:2] == ["nightly", "Unseen"]
 
 
@@ -346,9 +346,9 @@ def test_status_of_one_profile_tells_its_conditions_reasons_and_pools(api: Api) 
     pool |= {"speedup": "1.6", "teraflopsPerGPU": "1554.39", "tokensPerSecond": "153986", "tokensPerJoule": "34"}
     risky = pool | {"name": "NVIDIA-GB300", "lastLayersBF16": 0}
     api.profiles(profile_object(status=status | {"conditions": [accepted], "pools": [pool, risky]}))
-    told = api.run("status", "nightly").stdout
-    assert told.startswith("ml/nightly: Running\n")
-    assert told.count("\nRisk of nvfp4: ") == 1
+    output = api.run("status", "nightly").stdout
+    assert output.startswith("ml/nightly: Running\n")
+    assert output.count("\nRisk of nvfp4: ") == 1
     for words in (
         "24 matched, 22 eligible, 6 queued",
         "1 node Busy, for example n7: A pod holds its GPUs.",
@@ -357,7 +357,7 @@ def test_status_of_one_profile_tells_its_conditions_reasons_and_pools(api: Api) 
         "of an older spec",
         "next run     none: the profile has no schedule",
     ):
-        assert words in told
+        assert words in output
 
 
 def test_every_recipe_of_each_pool_is_listed_the_fastest_first_and_nothing_is_coloured(api: Api) -> None:

@@ -49,11 +49,11 @@ def test_a_job_that_kueue_holds_goes_when_its_profile_is_suspended_and_one_that_
 
 @pytest.mark.parametrize(("seconds", "reason"), [(3600, "QueueTimeout"), (6 * 3600, None)])
 def test_the_queue_timeout_gives_the_place_back_and_is_no_failure(seconds: int, reason: str | None) -> None:
-    found = closed(observed([profile(idle={"queueTimeoutSeconds": seconds}, **QUEUED)], jobs=(HELD,)))
-    assert (found.reason if found else None) == reason
-    if found is not None:
-        assert found.outcome == "disrupted"
-        assert f"Kueue did not admit its agent within {seconds} s." in found.message
+    closings = closed(observed([profile(idle={"queueTimeoutSeconds": seconds}, **QUEUED)], jobs=(HELD,)))
+    assert (closings.reason if closings else None) == reason
+    if closings is not None:
+        assert closings.outcome == "disrupted"
+        assert f"Kueue did not admit its agent within {seconds} s." in closings.message
 
 
 def test_after_kueue_took_its_place_away_the_queue_timeout_runs_from_then_on() -> None:
@@ -71,8 +71,8 @@ def test_after_kueue_took_its_place_away_the_queue_timeout_runs_from_then_on() -
 @pytest.mark.parametrize(("minutes", "reason"), [(4, None), (5, "PodNotCreated")])
 def test_from_its_release_on_the_pending_timeout_runs(minutes: int, reason: str | None) -> None:
     freed = replace(HELD, suspended=False, active_since=NOW - minutes * MINUTE)
-    found = closed(observed([OWNER], jobs=(freed,)))
-    assert (found.reason if found else None) == reason
+    closings = closed(observed([OWNER], jobs=(freed,)))
+    assert (closings.reason if closings else None) == reason
 
 
 def test_places_of_two_profiles_are_counted_and_suspended_jobs_are_made_for_queues() -> None:
@@ -107,23 +107,25 @@ WAITING: dict[str, tuple[tuple[PodView, ...], str, str]] = {
 def test_the_pending_timeout_of_the_profile_ends_an_agent_that_waits(
     pods: tuple[PodView, ...], reason: str, outcome: str, timeout: int
 ) -> None:
-    found = closed(observed([profile(idle={"pendingTimeoutSeconds": timeout})], jobs=(LATE,), pods=pods))
+    closings = closed(observed([profile(idle={"pendingTimeoutSeconds": timeout})], jobs=(LATE,), pods=pods))
     if timeout > 300:
-        assert found is None
+        assert closings is None
     else:
-        assert (found.reason, found.outcome) == (reason, outcome)
+        assert (closings.reason, closings.outcome) == (reason, outcome)
 
 
 def test_an_agent_that_waits_since_before_the_clock_jumped_back_does_not_wait_for_the_clock_to_catch_up() -> None:
     ahead = job(created=NOW + timedelta(days=40))
-    found = closed(observed([profile()], jobs=(ahead,), pods=(pod(ahead, "Pending", waiting_reason="ErrImagePull"),)))
-    assert found.reason == "ImagePullFailed"
+    closings = closed(
+        observed([profile()], jobs=(ahead,), pods=(pod(ahead, "Pending", waiting_reason="ErrImagePull"),))
+    )
+    assert closings.reason == "ImagePullFailed"
 
 
 def test_what_a_profile_says_of_retries_and_history_goes_with_the_end_of_an_attempt() -> None:
-    own = profile(rollout={"retry": {"limit": 7}}, retention={"history": 9})
+    owner = profile(rollout={"retry": {"limit": 7}}, retention={"history": 9})
     for of in (LATE, job(finished="Failed", finished_at=NOW)):
-        (action,) = plan(observed([own], jobs=(of,))).actions
+        (action,) = plan(observed([owner], jobs=(of,))).actions
         assert isinstance(action, Close | Collect)
         assert (action.keeping.retry.limit, action.keeping.retention.history) == (7, 9)
 

@@ -59,9 +59,9 @@ def test_turned_round_the_ratio_is_its_inverse(first: list[float], second: list[
 def test_two_groups_without_spread_give_the_ratio_itself(n: int, m: int, change: float) -> None:
     a = side("a", *(point(f"a{i}", 1e5) for i in range(n)))
     b = side("b", *(point(f"b{i}", 1e5 * change, setting=replace(HERE, hardware="H100")) for i in range(m)))
-    found = made(compare(a, b))
-    assert (found.how, found.difference) == ("groups", "hardware")
-    assert found.rows[0].rate.value == pytest.approx(change)
+    comparison = made(compare(a, b))
+    assert (comparison.how, comparison.difference) == ("groups", "hardware")
+    assert comparison.rows[0].rate.value == pytest.approx(change)
 
 
 def test_intervals_are_the_textbooks_of_medians_and_of_one_nodes_two_runs() -> None:
@@ -118,29 +118,29 @@ def powered(node: str, joules: float, scope: str, setting: Setting = HERE) -> Po
 def test_tokens_per_joule_of_gpus_and_of_modules_are_never_compared(second: str) -> None:
     a = side("a", *(powered(f"n{i}", 10.0, "gpu") for i in range(3)))
     b = side("b", *(powered(f"{second}{i}", 7.0, "module", NEW_DRIVER) for i in range(3)))
-    found = made(compare(a, b))
-    assert found.rows[0].tokens_per_joule is None
-    assert "tokens per joule are not compared: a has watts of gpu, b of module" in found.notes
+    comparison = made(compare(a, b))
+    assert comparison.rows[0].tokens_per_joule is None
+    assert "tokens per joule are not compared: a has watts of gpu, b of module" in comparison.notes
 
 
 @pytest.mark.parametrize("name", DIMENSIONS)
 def test_each_dimension_may_be_the_one_difference(name: str) -> None:
     other = replace(HERE, **{name: "other"})
-    found = compare(
+    comparison = compare(
         side("a", point("n", 1.0), point("m", 1.0)),
         side("b", point("n", 2.0, setting=other), point("m", 2.0, setting=other)),
     )
-    assert (made(found).difference, made(found).now) == (name, "other")
+    assert (made(comparison).difference, made(comparison).now) == (name, "other")
 
 
 @pytest.mark.parametrize("name", [name for name in DIMENSIONS if name != "driver"])
 def test_any_two_differences_are_refused_and_named(name: str) -> None:
     other = replace(NEW_DRIVER, **{name: "other"})
     for second in ("n", "m"):
-        told = refused(compare(side("a", point("n", 1.0)), side("b", point(second, 2.0, setting=other))))
-        assert told.reason == "SeveralDifferences"
-        assert name in told.message
-        assert "driver" in told.message
+        refusal = refused(compare(side("a", point("n", 1.0)), side("b", point(second, 2.0, setting=other))))
+        assert refusal.reason == "SeveralDifferences"
+        assert name in refusal.message
+        assert "driver" in refusal.message
 
 
 def test_nodes_that_differ_in_more_are_left_out_where_one_difference_is_named() -> None:
@@ -150,9 +150,9 @@ def test_nodes_that_differ_in_more_are_left_out_where_one_difference_is_named() 
         "b", point("n0", 1e5, setting=NEW_DRIVER), point("n1", 1e5, setting=NEW_DRIVER), point("n2", 9e5, setting=both)
     )
     assert refused(compare(a, b)).reason == "SeveralDifferences"
-    found = made(compare(a, b, "driver"))
-    assert (found.rows[0].rate.nodes, found.rows[0].rate.value) == (2, pytest.approx(1.0))
-    assert "1 node is left out, since it differs in more than driver" in found.notes
+    comparison = made(compare(a, b, "driver"))
+    assert (comparison.rows[0].rate.nodes, comparison.rows[0].rate.value) == (2, pytest.approx(1.0))
+    assert "1 node is left out, since it differs in more than driver" in comparison.notes
 
 
 def test_nodes_on_which_nothing_has_changed_do_not_dilute_the_difference() -> None:
@@ -164,30 +164,30 @@ def test_nodes_on_which_nothing_has_changed_do_not_dilute_the_difference() -> No
         point("n2", 1e5),
         point("n3", 1e5),
     )
-    found = made(compare(a, b))
-    assert found.rows[0].rate.value == pytest.approx(0.5)
-    assert "2 nodes are left out: nothing has changed on them" in found.notes
+    comparison = made(compare(a, b))
+    assert comparison.rows[0].rate.value == pytest.approx(0.5)
+    assert "2 nodes are left out: nothing has changed on them" in comparison.notes
 
 
 def test_what_was_not_recorded_or_is_told_shorter_is_no_difference() -> None:
     old = Setting(driver="570")
-    found = made(compare(side("a", point("n", 1.0, setting=old)), side("b", point("n", 1.0, setting=NEW_DRIVER))))
-    assert found.difference == "driver"
-    assert any("hardware, software, workload, method, data" in note for note in found.notes)
+    comparison = made(compare(side("a", point("n", 1.0, setting=old)), side("b", point("n", 1.0, setting=NEW_DRIVER))))
+    assert comparison.difference == "driver"
+    assert any("hardware, software, workload, method, data" in note for note in comparison.notes)
     long, short = replace(HERE, driver="580.95.05"), replace(HERE, driver="580.95")
     for other in ("n", "m"):
-        found = compare(side("a", point("n", 1.0, setting=short)), side("b", point(other, 1.0, setting=long)))
-        assert made(found).difference is None
+        comparison = compare(side("a", point("n", 1.0, setting=short)), side("b", point(other, 1.0, setting=long)))
+        assert made(comparison).difference is None
     later = replace(HERE, driver="580.9")
-    found = compare(side("a", point("n", 1.0, setting=later)), side("b", point("n", 1.0, setting=long)))
-    assert made(found).difference == "driver"
+    comparison = compare(side("a", point("n", 1.0, setting=later)), side("b", point("n", 1.0, setting=long)))
+    assert made(comparison).difference == "driver"
 
 
 @pytest.mark.parametrize(("count", "said"), [(1, "1 node is in a only, and left out"), (2, "2 nodes are in a only")])
 def test_one_node_is_told_in_the_singular(count: int, said: str) -> None:
     more = [point(f"m{i}", 1.0) for i in range(count)]
-    found = made(compare(side("a", point("n", 1.0), *more), side("b", point("n", 1.0))))
-    assert found.notes[0].startswith(said)
+    comparison = made(compare(side("a", point("n", 1.0), *more), side("b", point("n", 1.0))))
+    assert comparison.notes[0].startswith(said)
 
 
 def test_throttled_nodes_stay_in_pairs_and_are_left_out_of_groups() -> None:
@@ -203,9 +203,9 @@ def test_throttled_nodes_stay_in_pairs_and_are_left_out_of_groups() -> None:
 def test_a_node_that_a_mean_would_follow_is_named_and_a_little_one_not() -> None:
     a = side("a", *(point(f"a{i}", 1e5 + i) for i in range(9)), point("late", 8e4))
     b = side("b", *(point(f"b{i}", 1.2e5 + i, setting=replace(HERE, hardware="H100")) for i in range(10)))
-    found = made(compare(a, b))
-    assert found.rows[0].rate.value == pytest.approx(1.2, abs=1e-4)
-    (named,) = [text for text in found.notes if "late" in text]
+    comparison = made(compare(a, b))
+    assert comparison.rows[0].rate.value == pytest.approx(1.2, abs=1e-4)
+    (named,) = [text for text in comparison.notes if "late" in text]
     assert named == (
         "nvfp4: late gives 80.0% of the median of a; a mean over nodes would follow that to 1.227, "
         "the medians give 1.200"
@@ -216,7 +216,7 @@ def test_a_node_that_a_mean_would_follow_is_named_and_a_little_one_not() -> None
 
 
 def test_what_one_side_lacks_is_no_row_and_an_empty_side_is_refused() -> None:
-    found = made(compare(side("a", point("n", 1.0, joules=1.0)), side("b", point("n", 1.0))))
-    assert found.rows[0].tokens_per_joule is None
-    told = refused(compare(side("driver 570"), side("b", point("n", 1.0))))
-    assert (told.reason, "driver 570 has no usable figure" in told.message) == ("NothingInCommon", True)
+    comparison = made(compare(side("a", point("n", 1.0, joules=1.0)), side("b", point("n", 1.0))))
+    assert comparison.rows[0].tokens_per_joule is None
+    refusal = refused(compare(side("driver 570"), side("b", point("n", 1.0))))
+    assert (refusal.reason, "driver 570 has no usable figure" in refusal.message) == ("NothingInCommon", True)

@@ -21,18 +21,18 @@ PARTS = st.lists(
 
 @given(parts=PARTS, seed=st.randoms())
 def test_slices_in_any_order_give_the_newest_generation_and_never_more(parts: list[SliceView], seed: Any) -> None:
-    found = published(parts)
+    slices = published(parts)
     shuffled = list(parts)
     seed.shuffle(shuffled)
     again = published(shuffled)
-    if found is None or again is None:
+    if slices is None or again is None:
         assert not parts
         return
-    assert found.gpus == again.gpus
+    assert slices.gpus == again.gpus
     newest = [item for item in parts if item.generation == max(other.generation for other in parts)]
-    assert set(found.gpus) == {gpu for item in newest for gpu in item.gpus}
-    if found.incomplete is None:
-        assert len({gpu.name for gpu in found.gpus}) == len(found.gpus) == 2 * newest[0].slices
+    assert set(slices.gpus) == {gpu for item in newest for gpu in item.gpus}
+    if slices.incomplete is None:
+        assert len({gpu.name for gpu in slices.gpus}) == len(slices.gpus) == 2 * newest[0].slices
 
 
 def test_a_slice_of_another_driver_or_of_no_single_node_is_dropped() -> None:

@@ -29,11 +29,11 @@ MEASURED = {"provenance": "measured", "simulated": [], "backend": "transformer-e
 
 def test_a_run_keeps_every_recipes_rate_and_energy_when_a_newer_result_takes_its_place() -> None:
     rows = (recipe_row("bf16", tokensPerSecondError="0.003"), recipe_row("mxfp8", 1.4, tokensPerSecondError="0.012"))
-    found = first_of(status(*rows, **MEASURED))
-    assert found.recipe_tokens_per_second == {"bf16": "95000", "mxfp8": "133000"}
-    assert found.recipe_tokens_per_joule == {"bf16": "19.5052", "mxfp8": "27.3073"}
-    assert (found.data, found.workload_hash, found.driver) == ("measured", "5ad1f0c2", "580.95.05")
-    assert (found.rate_error, found.throttled) == ("0.012", None)
+    first = first_of(status(*rows, **MEASURED))
+    assert first.recipe_tokens_per_second == {"bf16": "95000", "mxfp8": "133000"}
+    assert first.recipe_tokens_per_joule == {"bf16": "19.5052", "mxfp8": "27.3073"}
+    assert (first.data, first.workload_hash, first.driver) == ("measured", "5ad1f0c2", "580.95.05")
+    assert (first.rate_error, first.throttled) == ("0.012", None)
 
 
 def test_the_newest_run_is_told_in_short_and_a_failed_one_takes_no_place() -> None:
@@ -54,9 +54,9 @@ def test_a_figure_that_did_not_stand_then_is_not_remembered() -> None:
         recipe_row("mxfp8", 1.3, verdict="fallback"),
         recipe_row("nvfp4", tokensPerSecond=None),
     )
-    found = first_of(status(*rows))
-    assert set(found.recipe_tokens_per_second) == {"bf16", "fp8_current"}
-    assert found.recipe_tokens_per_joule == {}
+    first = first_of(status(*rows))
+    assert set(first.recipe_tokens_per_second) == {"bf16", "fp8_current"}
+    assert first.recipe_tokens_per_joule == {}
 
 
 def test_what_is_remembered_travels_and_half_an_interval_is_none() -> None:
@@ -74,8 +74,10 @@ def test_each_run_is_remembered_once_but_one_that_comes_again_after_another() ->
     assert [one.run for one in remembered(None, past(), 3)] == ["r2"]
     other = FIRST | {"run": "r2", "recipeTokensPerSecond": {"bf16": "7"}}
     earlier = FIRST | {"recipeTokensPerSecond": {"bf16": "5"}}
-    told = remembered(status(recipe_row("bf16", tokensPerSecond="9"), history=(FIRST, other, earlier)), past("r3"), 4)
-    assert [(one.run, str(one.recipe_tokens_per_second["bf16"])) for one in told[1:]] == [
+    history = remembered(
+        status(recipe_row("bf16", tokensPerSecond="9"), history=(FIRST, other, earlier)), past("r3"), 4
+    )
+    assert [(one.run, str(one.recipe_tokens_per_second["bf16"])) for one in history[1:]] == [
         ("r1", "9"),
         ("r2", "7"),
         ("r1", "5"),

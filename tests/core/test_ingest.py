@@ -138,11 +138,11 @@ MESSAGES = st.one_of(
 @given(message=MESSAGES, exit_code=st.integers(-1, 300), late=st.booleans())
 def test_whatever_a_message_holds_it_ends_as_a_report(message: str, exit_code: int, late: bool) -> None:
     of = LATE if late else FINISHED
-    found = summary_of(of, ended(message, exit_code))
-    if isinstance(found, NoResult):
-        written = ingest.failed_status(found, of, report(), NOW)
+    summary = summary_of(of, ended(message, exit_code))
+    if isinstance(summary, NoResult):
+        written = ingest.failed_status(summary, of, report(), NOW)
     else:
-        written = ingest.read_status(finding(found, None, "no log"), of, report(), "pool", NOW)
+        written = ingest.read_status(finding(summary, None, "no log"), of, report(), "pool", NOW)
     assert ReportStatus.model_validate(ingest.status_json(written)) == written
 
 
@@ -165,14 +165,14 @@ def test_a_figure_that_is_not_valid_or_damaged_is_absent_and_no_best() -> None:
 def test_a_good_result_is_read_whole_and_without_its_own_log_the_summary_stands_alone() -> None:
     summary = summary_of(FINISHED, ended(GOOD.message))
     assert isinstance(summary, Summary)
-    found = finding(summary, "noise on stderr\n" + "\n".join(GOOD.lines) + "\n")
-    assert isinstance(found.result, MeasurementResult)
-    assert (found.result, found.detail_problem) == (result(), "")
-    found = finding(read_message(GOOD.message), None, "connection refused")
-    assert found.result is None
-    assert "The summary is used." in found.detail_problem
-    written = ingest.read_status(found, FINISHED, report(), "pool", NOW)
-    assert (written.run.detail, written.run.detail_problem) == (None, found.detail_problem)
+    outcome = finding(summary, "noise on stderr\n" + "\n".join(GOOD.lines) + "\n")
+    assert isinstance(outcome.result, MeasurementResult)
+    assert (outcome.result, outcome.detail_problem) == (result(), "")
+    outcome = finding(read_message(GOOD.message), None, "connection refused")
+    assert outcome.result is None
+    assert "The summary is used." in outcome.detail_problem
+    written = ingest.read_status(outcome, FINISHED, report(), "pool", NOW)
+    assert (written.run.detail, written.run.detail_problem) == (None, outcome.detail_problem)
     assert written.state == "Measured"
     other = encode(result(node="node-2"))
     summary = read_message(GOOD.message)
@@ -244,9 +244,9 @@ def test_what_an_agent_gives_whose_pod_is_taken_is_no_result(cut_off: str, taken
 @pytest.mark.parametrize("of", [FINISHED, replace(FINISHED, node_name="n7")], ids=["n0 for n7", "the pod ran on n0"])
 def test_a_result_of_another_node_than_that_on_which_its_pod_ran_is_none(of: JobView) -> None:
     elsewhere = replace(ended(GOOD.message), node_name="n7" if of is FINISHED else "node-1")
-    found = summary_of(of, elsewhere)
-    assert isinstance(found, NoResult)
-    assert (found.reason, found.outcome) == ("ResultForeign", "failed")
+    summary = summary_of(of, elsewhere)
+    assert isinstance(summary, NoResult)
+    assert (summary.reason, summary.outcome) == ("ResultForeign", "failed")
 
 
 JUDGED = [("verified", "mxfp8"), ("emulated", "mxfp8"), ("fallback", "bf16"), ("partial", "bf16"), ("unknown", "bf16")]
@@ -344,6 +344,6 @@ def test_the_detail_goes_with_its_report_and_a_summary_has_its_figures_again() -
     published = encode(sent)
     assert read_message(published.message).dropped
     cut = read_message(published.message).model_copy(update={"noise_floor": None, "gemm_error": None})
-    found = finding(cut, "\n".join(published.lines))
-    assert found.summary.recipes == recipe_summaries(sent)
-    assert (found.summary.noise_floor, found.summary.gemm_error is None) == (0.006, False)
+    outcome = finding(cut, "\n".join(published.lines))
+    assert outcome.summary.recipes == recipe_summaries(sent)
+    assert (outcome.summary.noise_floor, outcome.summary.gemm_error is None) == (0.006, False)

@@ -41,8 +41,8 @@ def test_other_ends_stay_and_a_clock_that_jumped_back_gives_no_negative_times() 
     crashed = NoResult(Said("AgentCrashed", words="It crashed."))
     assert explained(crashed, "n1", RAN, "    1 s  measuring") is crashed
     assert told(None) is LATE
-    found = explained(LATE, "n1", -timedelta(hours=1), "   90 s  measuring")
-    assert "was stopped after 0 s: it made progress until 0 s before" in found.message
+    explanation = explained(LATE, "n1", -timedelta(hours=1), "   90 s  measuring")
+    assert "was stopped after 0 s: it made progress until 0 s before" in explanation.message
 
 
 @given(st.text(max_size=LOG_CHARACTERS))

@@ -45,8 +45,11 @@ EVEN = (node("n1", 1000), node("n2", 1001), node("n3", 999), node("n4", 1000))
 def test_a_slow_gpu_in_eight_makes_the_node_slow_and_the_slowest_comes_first() -> None:
     assert slow(*EVEN, node("bad", 975, gpuSpread="0.8205")) == ["bad"]
     assert slow(*EVEN, node("sum-alone", 975)) == []
-    found = judged((*EVEN, node("b", 800), node("c", 700)), PERCENT)
-    assert [(one.node, round(one.relative, 2), one.slow) for one in found[:2]] == [("c", 0.7, True), ("b", 0.8, True)]
+    judgements = judged((*EVEN, node("b", 800), node("c", 700)), PERCENT)
+    assert [(one.node, round(one.relative, 2), one.slow) for one in judgements[:2]] == [
+        ("c", 0.7, True),
+        ("b", 0.8, True),
+    ]
 
 
 def test_nodes_are_held_against_their_like_of_the_same_driver_and_layers() -> None:
@@ -64,9 +67,9 @@ def test_nodes_are_held_against_their_like_of_the_same_driver_and_layers() -> No
 
 def test_throttled_nodes_shift_no_reference_and_are_judged_all_the_same() -> None:
     hot = [node(f"hot{i}", 900, throttledShare="0.2", throttleReason="hardware_thermal") for i in range(5)]
-    found = judged((*EVEN, *hot), PERCENT)
-    assert {one.node for one in found if one.slow} == {f"hot{i}" for i in range(5)}
-    assert {round(one.relative, 3) for one in found if one.slow} == {0.9}
+    judgements = judged((*EVEN, *hot), PERCENT)
+    assert {one.node for one in judgements if one.slow} == {f"hot{i}" for i in range(5)}
+    assert {round(one.relative, 3) for one in judgements if one.slow} == {0.9}
     alone = {node: (said.facts["peers"], said.facts["differs"]) for node, said in Peers(hot).alone(hot)}
     assert alone["hot0"] == (0, "; 4 more like it were throttled, fell back or lack its recipes")
 

@@ -87,17 +87,17 @@ def test_a_stage_ends_when_its_time_is_over_and_the_plan_says_when(
     changes: dict[str, Any], allowed: timedelta, reason: str, outcome: str
 ) -> None:
     assert closed(seen(allowed - SECOND, **changes)) is None
-    found = closed(seen(allowed, **changes))
-    assert (found.reason, found.outcome) == (reason, outcome)
+    closings = closed(seen(allowed, **changes))
+    assert (closings.reason, closings.outcome) == (reason, outcome)
     assert plan(seen(timedelta(0), **changes)).look_again_at == NOW + allowed
 
 
 @pytest.mark.parametrize(("changes", "allowed"), NEVER_ANSWERS.values(), ids=NEVER_ANSWERS)
 def test_what_a_lost_kubelet_has_not_done_is_the_nodes_fault(changes: dict[str, Any], allowed: timedelta) -> None:
     assert closed(seen(allowed - SECOND, fleet=DEAD, **changes)) is None
-    found = closed(seen(allowed, fleet=DEAD, **changes))
-    assert (found.reason, found.outcome) == ("NodeUnresponsive", "disrupted")
-    assert "is unreachable (condition Ready is Unknown (KubeletReady))" in found.message
+    closings = closed(seen(allowed, fleet=DEAD, **changes))
+    assert (closings.reason, closings.outcome) == ("NodeUnresponsive", "disrupted")
+    assert "is unreachable (condition Ready is Unknown (KubeletReady))" in closings.message
 
 
 def test_the_log_is_read_first_of_an_agent_that_ran_and_whose_kubelet_answers() -> None:
@@ -128,12 +128,12 @@ def test_a_node_away_for_a_while_costs_no_run_and_unreadable_or_unended_ones_giv
     assert closed(seen(20 * MINUTE, fleet=DEAD, started_at=NOW)) is None
     of = job(created=NOW - 5 * MINUTE)
     broken = replace(profile(), spec=None, problem="spec.workload: missing")
-    found = closed(observed([broken], jobs=(of,), pods=(pod(of, "Pending", unschedulable="0/9"),)))
-    assert found.reason == "PendingTooLong"
+    closings = closed(observed([broken], jobs=(of,), pods=(pod(of, "Pending", unschedulable="0/9"),)))
+    assert closings.reason == "PendingTooLong"
     of = replace(RUNS, finished="Failed", finished_at=NOW)
     assert isinstance(plan(seen(timedelta(0), of, started_at=NOW)).actions[0], Collect)
-    found = closed(seen(timedelta(0), of, **ABANDONED))
-    assert found.reason == "NodeUnresponsive"
+    closings = closed(seen(timedelta(0), of, **ABANDONED))
+    assert closings.reason == "NodeUnresponsive"
 
 
 @pytest.mark.parametrize("deadline", [None, 999_999])
@@ -223,9 +223,9 @@ def test_an_agent_counts_as_pulling_from_getting_its_place_until_it_runs(changes
 )
 def test_a_node_lists_an_image_under_the_name_that_its_runtime_gives_it(image: str, listed: str) -> None:
     fleet = nodes("n1", "n2", "n3", images=(listed,))
-    own = profile(rollout=at_once(9) | {"maxImagePulls": 1}, agent={"image": image})
+    owner = profile(rollout=at_once(9) | {"maxImagePulls": 1}, agent={"image": image})
     settings = replace(observed().settings, allowed_images=("registry.example/", "registry.example:5000/"))
-    assert started(observed([own], fleet, settings=settings)) == ["n1", "n2", "n3"]
+    assert started(observed([owner], fleet, settings=settings)) == ["n1", "n2", "n3"]
 
 
 def test_agents_that_hold_places_and_do_not_measure_are_what_a_profile_waits_for() -> None:

@@ -82,11 +82,11 @@ def test_the_counts_add_up_whatever_the_nodes(reasons: list[str]) -> None:
     assert n.matched == len(reasons) == n.eligible + n.skipped
     assert n.eligible == n.waiting + n.queued + n.running + n.succeeded + n.failed
     assert ProfileStatus.model_validate(status_json(status)) == status
-    told = conditions(status)
-    assert (told["Complete"][0] == "True") == (n.queued + n.running == 0)
-    assert (told["Degraded"][0] == "True") == (n.failed > 0)
-    assert ("Succeeded" in told) == (0 < n.eligible == n.succeeded)
-    assert ("Failed" in told) == (n.eligible == n.succeeded + n.failed and not (0 < n.eligible == n.succeeded))
+    by_type = conditions(status)
+    assert (by_type["Complete"][0] == "True") == (n.queued + n.running == 0)
+    assert (by_type["Degraded"][0] == "True") == (n.failed > 0)
+    assert ("Succeeded" in by_type) == (0 < n.eligible == n.succeeded)
+    assert ("Failed" in by_type) == (n.eligible == n.succeeded + n.failed and not (0 < n.eligible == n.succeeded))
 
 
 @pytest.mark.parametrize(("reasons", "complete", "phase"), TABLES["complete"].values(), ids=TABLES["complete"])
@@ -142,9 +142,9 @@ def after(before: ProfileStatus, *reasons: str, minutes: int = 1, **changes: Any
 
 def test_a_new_run_is_not_complete_and_a_waiting_node_that_frees_up_leaves_complete_true() -> None:
     running = after(rolled("Measured", "Busy"), "Measured", "AgentRunning")
-    told = conditions(running)
-    assert told["Complete"] == ("True", "SomeWaiting")
-    assert (told["Progressing"], running.phase) == (("True", "Measuring"), "Running")
+    by_type = conditions(running)
+    assert by_type["Complete"] == ("True", "SomeWaiting")
+    assert (by_type["Progressing"], running.phase) == (("True", "Measuring"), "Running")
     assert conditions(after(running, "Measured", "Measured"))["Complete"] == ("True", "AllMeasured")
     again = after(rolled("Measured", "Measured"), "AgentRunning", "MaxConcurrentReached", recipes=["mxfp8"])
     assert conditions(again)["Complete"] == ("False", "Measuring")
@@ -169,9 +169,9 @@ def test_a_refused_profile_says_why_and_is_never_complete() -> None:
     status = profile_status(
         planned([NodeState(facts("n1"), Said("ProfileNotAccepted", words=""))], refusal=refusal), NOW, 1
     )
-    told = conditions(status)
-    assert told["Accepted"] == ("False", "ConfigMapMissing")
-    assert told["Complete"] == told["Progressing"] == ("False", "NotAccepted")
+    by_type = conditions(status)
+    assert by_type["Accepted"] == ("False", "ConfigMapMissing")
+    assert by_type["Complete"] == by_type["Progressing"] == ("False", "NotAccepted")
     assert (status.phase, status.run) == ("Invalid", None)
 
 
@@ -371,8 +371,8 @@ def test_a_profile_that_goes_no_further_by_itself_is_complete_and_says_what_it_w
 @pytest.mark.parametrize("reason", ["TooManyFailures", "CanaryFailed"])
 def test_a_rollout_that_has_stopped_is_not_complete(reason: str) -> None:
     status = rolled("Measured", "AgentCrashed", reason)
-    told = conditions(status)
-    assert (told["Complete"], told["Degraded"]) == (("False", reason), ("True", "NodesFailed"))
+    by_type = conditions(status)
+    assert (by_type["Complete"], by_type["Degraded"]) == (("False", reason), ("True", "NodesFailed"))
     assert status.phase == "Degraded"
 
 

@@ -50,8 +50,8 @@ def test_the_reports_status_metrics_and_the_planner_tell_it_alike(run: dict[str,
     owner = profile_facts(profile_object())
     assert owner is not None
     node = {"metadata": {"name": "n1", "uid": "uid-n1", "labels": {}}}
-    known = fleet_of([report_facts(report_of(run))], [owner], racks([node]), NOW, "a test")
-    assert known.pools[0].nodes[0].results[0].provenance == told
+    fleet = fleet_of([report_facts(report_of(run))], [owner], racks([node]), NOW, "a test")
+    assert fleet.pools[0].nodes[0].results[0].provenance == told
 
 
 def test_a_message_that_calls_itself_measured_with_a_field_that_was_made_up_is_not_believed() -> None:

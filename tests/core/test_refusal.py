@@ -109,10 +109,10 @@ def test_a_denied_node_is_tried_again_after_the_others_and_waits_longer_each_tim
 def test_what_three_nodes_are_told_alike_holds_the_profile() -> None:
     some = [f"n{n}" for n in range(1, SAME_ANSWERS + 1)]
     assert started(after(say(dict.fromkeys(some[:-1], DENIED)))) == [some[-1]]
-    known = say(dict.fromkeys(some, DENIED))
-    assert started(after(known)) == []
-    assert set(reasons(after(known)).values()) == {"DeniedByPolicy"}
-    assert started(after(known, profile(rollout=at_once(6)), seconds=31)) == ["n4"], "one try at a time"
+    refusals = say(dict.fromkeys(some, DENIED))
+    assert started(after(refusals)) == []
+    assert set(reasons(after(refusals)).values()) == {"DeniedByPolicy"}
+    assert started(after(refusals, profile(rollout=at_once(6)), seconds=31)) == ["n4"], "one try at a time"
 
 
 @pytest.mark.parametrize("reason", sorted(reason for reason, rule in RULES.items() if rule.whole))
@@ -129,25 +129,25 @@ def test_what_concerns_all_is_asked_once_and_then_by_one_node_at_a_time(reason: 
 
 
 def test_refusals_in_one_pass_are_one_round_and_the_wait_grows_with_rounds_up_to_its_longest() -> None:
-    known = say(dict.fromkeys(("n1", "n2", "n3"), GPUS))
-    assert {each.times for each in known.values()} == {1}
+    refusals = say(dict.fromkeys(("n1", "n2", "n3"), GPUS))
+    assert {each.times for each in refusals.values()} == {1}
     at = NOW
     for _ in range(12):
-        at = max(each.until for each in known.values())
-        known = say({"n1": GPUS}, at, known)
-    wait = known[OWNER.uid, "uid-n1"].until - at
+        at = max(each.until for each in refusals.values())
+        refusals = say({"n1": GPUS}, at, refusals)
+    wait = refusals[OWNER.uid, "uid-n1"].until - at
     assert RULES["QuotaExceeded"].longest <= wait <= 1.25 * RULES["QuotaExceeded"].longest
 
 
 def test_a_quota_has_room_again_when_an_agent_of_the_profile_ends() -> None:
     many, running = profile(rollout=at_once(3)), job("n6")
-    known = say({"n1": GPUS, "n2": GPUS}, stage="pod", agents=1)
-    full = after(known, many, jobs=(running,), pods=(pod(running),))
+    refusals = say({"n1": GPUS, "n2": GPUS}, stage="pod", agents=1)
+    full = after(refusals, many, jobs=(running,), pods=(pod(running),))
     assert started(full) == []
     assert reasons(full) == dict.fromkeys(("n1", "n2", "n3", "n4", "n5"), "QuotaExceeded") | {"n6": "AgentRunning"}
-    assert started(after(known, many)) == ["n3"]
-    one = profile(target={"nodeNames": ["n1"]})
-    assert started(after(known, one)) == ["n1"], "the node that was told of the quota need not wait for itself"
+    assert started(after(refusals, many)) == ["n3"]
+    owner = profile(target={"nodeNames": ["n1"]})
+    assert started(after(refusals, owner)) == ["n1"], "the node that was told of the quota need not wait for itself"
 
 
 def test_an_agent_that_is_accepted_ends_what_was_said_of_all() -> None:

@@ -75,19 +75,19 @@ REFUSED: dict[str, tuple[ProfileView, Any, str, str]] = {
 def test_a_profile_that_cannot_be_measured_is_told_why_and_what_to_do(
     of: ProfileView, texts: Any, reason: str, words: str
 ) -> None:
-    found = resolve_profile(of, observed(config_maps=texts))
-    assert isinstance(found, Said)
-    assert found.reason == reason
-    assert words in found.message
+    resolved = resolve_profile(of, observed(config_maps=texts))
+    assert isinstance(resolved, Said)
+    assert resolved.reason == reason
+    assert words in resolved.message
     assert REASONS[reason].kind == "profile"
 
 
 @pytest.mark.parametrize(("prefix", "image", "allowed"), TABLES["images"])
 def test_a_prefix_allows_whole_parts_of_a_path_only(prefix: str, image: str, allowed: bool) -> None:
-    found = resolve_profile(
+    resolved = resolve_profile(
         profile(agent={"image": image}), observed(settings=replace(SETTINGS, allowed_images=(prefix,)))
     )
-    assert isinstance(found, ResolvedProfile) is allowed
+    assert isinstance(resolved, ResolvedProfile) is allowed
 
 
 def test_the_operators_own_image_must_be_allowed_too() -> None:

@@ -65,14 +65,14 @@ def test_the_next_attempt_starts_when_the_rest_is_over(ago: timedelta, waits: bo
 
 
 def test_a_node_that_rests_says_which_retry_or_try_comes_when() -> None:
-    told = report(status=tried("failed", failures=1, reason="AgentCrashed", message="Exit 1.", ago=timedelta(0)))
-    node_state = plan(observed([profile()], reports=(told,))).profiles[0].node_states[0]
+    last_report = report(status=tried("failed", failures=1, reason="AgentCrashed", message="Exit 1.", ago=timedelta(0)))
+    node_state = plan(observed([profile()], reports=(last_report,))).profiles[0].node_states[0]
     assert (node_state.reason, node_state.state) == ("Retrying", "queued")
     assert "Attempt 1 failed: Exit 1. Retry 1 of 2 starts automatically at 2026-11-21T09:01:00Z." in node_state.message
     untils = []
     for times in (1, 4):
-        told = report(status=tried("disrupted", reason="PendingTooLong", disruptions=times, ago=timedelta(0)))
-        node_state = plan(observed([profile()], reports=(told,))).profiles[0].node_states[0]
+        last_report = report(status=tried("disrupted", reason="PendingTooLong", disruptions=times, ago=timedelta(0)))
+        node_state = plan(observed([profile()], reports=(last_report,))).profiles[0].node_states[0]
         assert node_state.reason == "BackingOff"
         untils.append(node_state.message.removesuffix(".")[-20:])
     assert untils[0] == "2026-11-21T09:00:30Z"

@@ -121,27 +121,27 @@ def test_a_faster_recipe_that_nobody_listed_or_that_diverged_is_told_apart() -> 
 
 
 def test_where_nobody_lists_them_no_reader_names_a_risky_recipe() -> None:
-    found = shown(
+    text = shown(
         {"nvfp4": {"speedup": "1.6", **KEPT}, "nvfp4_no_rht": {"speedup": "1.9", "lossVerdict": "healthy"} | KEPT}
     )
-    assert (found.get, found.get_profile) == ("nvfp4 1.60x (last 5 in BF16)",) * 2
-    assert (found.nodes, found.by_energy) == ("nvfp4", "nvfp4")
-    assert "nvfp4 1.60x (last 5 in BF16)" in found.status
-    assert "nvfp4 (last 5 in BF16) trains fastest of the recipes without a known risk: " in found.page
-    assert "with nvfp4 (last 5 in BF16)" in found.plan
-    for words in (found.get, found.get_profile, found.status, found.plan):
+    assert (text.get, text.get_profile) == ("nvfp4 1.60x (last 5 in BF16)",) * 2
+    assert (text.nodes, text.by_energy) == ("nvfp4", "nvfp4")
+    assert "nvfp4 1.60x (last 5 in BF16)" in text.status
+    assert "nvfp4 (last 5 in BF16) trains fastest of the recipes without a known risk: " in text.page
+    assert "with nvfp4 (last 5 in BF16)" in text.plan
+    for words in (text.get, text.get_profile, text.status, text.plan):
         assert "nvfp4_no_rht" not in words
     assert (
         f'Risk of nvfp4_no_rht (nobody listed it, so nothing here recommends it): NVFP4 without RHT "{NO_RHT}'
-        in found.page
+        in text.page
     )
-    assert "It is also the most energy-efficient of these" in found.page
-    assert found.what_if.startswith("with nvfp4_no_rht (at risk): -"), "allowRecipes names it"
-    assert "with nvfp4_no_rht" in found.plan_by_name, "the plan's own list names it"
+    assert "It is also the most energy-efficient of these" in text.page
+    assert text.what_if.startswith("with nvfp4_no_rht (at risk): -"), "allowRecipes names it"
+    assert "with nvfp4_no_rht" in text.plan_by_name, "the plan's own list names it"
     over = shown({"nvfp4": {"speedup": "1.6", **KEPT}}, baseline="mxfp8")
     assert (over.get, over.get_profile) == ("nvfp4 1.60x over mxfp8 (last 5 in BF16)",) * 2
     assert "nvfp4 1.60x over mxfp8 (last 5 in BF16)" in over.status
-    assert NO_RHT in found.plan_by_name
+    assert NO_RHT in text.plan_by_name
 
 
 @pytest.mark.parametrize(

@@ -86,17 +86,17 @@ def test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another(
 ) -> None:
     ours = profile(rollout=own, target={"nodeNames": list(OURS)})
     jobs = tuple(job(n, "b0", namespace="b", created=NOW - timedelta(seconds=5)) for n in sorted(running))
-    told = report("n0", "b0", namespace="b", status=measured(limit_watts=limited))
+    last_report = report("n0", "b0", namespace="b", status=measured(limit_watts=limited))
     alone = plan(seen(ours, jobs=(job("n0"),)))
-    beside = plan(seen(ours, *others, jobs=(job("n0"), *jobs), pods=tuple(map(pod, jobs)), reports=(told,)))
+    beside = plan(seen(ours, *others, jobs=(job("n0"), *jobs), pods=tuple(map(pod, jobs)), reports=(last_report,)))
     assert of_ours(beside) == of_ours(alone)
 
 
 def test_an_agent_of_another_namespace_takes_the_node_that_it_is_on_and_no_more() -> None:
     ours = profile(rollout={"maxConcurrent": 6, "perTopology": [{"key": RACK, "max": 1}]})
     theirs = job("n0", "b0", namespace="b")
-    found = plan(seen(ours, profile("b0", namespace="b", suspend=True), jobs=(theirs,), pods=(pod(theirs),)))
-    told = {s.facts.name: s.reason for s in found.profiles[0].node_states}
+    decided = plan(seen(ours, profile("b0", namespace="b", suspend=True), jobs=(theirs,), pods=(pod(theirs),)))
+    told = {s.facts.name: s.reason for s in decided.profiles[0].node_states}
     assert told["n0"] == "MeasuredByAnotherProfile"
     assert sorted(told.values()).count("AgentStarting") == 2, "one in each rack: the agent of b counts in neither"
 

@@ -160,8 +160,8 @@ def test_a_rerun_of_the_profile_runs_each_node_once_and_of_a_node_only_that_one(
     basis = begun_for(PLAIN, node(None))
     told = tuple(report(n, status=measured(basis=basis), rerun="x" if n == "n2" else "") for n in ("n1", "n2"))
     wide = {"rollout": {"maxConcurrent": 2}}
-    one = plan(observed([again(**wide)], fleet, reports=told))
-    assert [a.facts.name for a in one.actions if isinstance(a, Start)] == ["n2"]
+    decided = plan(observed([again(**wide)], fleet, reports=told))
+    assert [a.facts.name for a in decided.actions if isinstance(a, Start)] == ["n2"]
     both = plan(observed([again(rerun="y", **wide)], fleet, reports=told))
     assert [a.facts.name for a in both.actions if isinstance(a, Start)] == ["n2", "n1"], (
         "the one that is asked for first"
@@ -181,12 +181,14 @@ def test_old_figures_are_marked_with_the_reason_until_a_new_run_is_on_its_way() 
 
 
 def test_a_driver_change_that_is_undone_before_a_new_run_takes_the_mark_away() -> None:
-    told = report(status=measured(basis=begun_for(PLAIN, node("580.95.05"))))
-    changed = observed([PLAIN], {"uid-n1": node("585.10.01")}, reports=(told,))
+    newest = report(status=measured(basis=begun_for(PLAIN, node("580.95.05"))))
+    changed = observed([PLAIN], {"uid-n1": node("585.10.01")}, reports=(newest,))
     (mark,) = (action for action in plan(changed).actions if isinstance(action, MarkStale))
-    marked = replace(told, status=marked_status(mark, NOW))
+    marked = replace(newest, status=marked_status(mark, NOW))
     (fresh,) = plan(observed([PLAIN], {"uid-n1": node("580.95.05")}, reports=(marked,))).actions
     assert isinstance(fresh, MarkFresh)
     assert "DriverChange" in fresh.message
-    again = observed([PLAIN], {"uid-n1": node("580.95.05")}, reports=(replace(told, status=marked_status(fresh, NOW)),))
+    again = observed(
+        [PLAIN], {"uid-n1": node("580.95.05")}, reports=(replace(newest, status=marked_status(fresh, NOW)),)
+    )
     assert not plan(again).actions, "once"

@@ -95,9 +95,9 @@ def test_what_the_node_jobs_and_statuses_tell_gives_the_same_answers() -> None:
 
 
 def test_the_watts_of_another_nodes_measured_limit_are_those_that_its_job_tells() -> None:
-    told = report("n2", status=measured(limit_watts=4000))
+    last_report = report("n2", status=measured(limit_watts=4000))
     for budget, reason in ((9600, "AgentStarting"), (9599, "PowerBudgetReached")):
-        seen = replace(rolled(None, "n2", powerBudgetWatts=budget), reports=(told,))
+        seen = replace(rolled(None, "n2", powerBudgetWatts=budget), reports=(last_report,))
         assert [answer(Situation(world, {})).reason for world in (seen, part(seen))] == [reason, reason]
 
 
@@ -170,8 +170,8 @@ def test_what_came_of_an_agent_that_was_ended_for_a_pod_is_told() -> None:
 def test_of_many_blockers_five_are_named_and_none_of_another_pool() -> None:
     fleet = nodes("n1", "n2") | nodes("n3", labels={"nvidia.com/gpu.product": "NVIDIA-GB200"})
     pools = [{"name": "NVIDIA-H100-80GB-HBM3", "maxConcurrent": 1}]
-    own = profile(rollout={"maxConcurrent": 9, "pools": pools})
-    seen = observed([own], fleet, jobs=(job("n2"), job("n3")))
+    owner = profile(rollout={"maxConcurrent": 9, "pools": pools})
+    seen = observed([owner], fleet, jobs=(job("n2"), job("n3")))
     (found,) = why(plan(seen), seen, "n1")
     assert found.blocked_by == ("agent of ml/nightly on node n2",)
     running = [f"n{i}" for i in range(2, 9)]
@@ -187,16 +187,16 @@ def test_of_many_blockers_five_are_named_and_none_of_another_pool() -> None:
 
 
 def test_a_slow_node_stays_measured_and_its_figure_stands_in_the_text_and_in_the_json() -> None:
-    found = answer(SITUATIONS["Slow"])
-    assert (found.kind, found.reason) == ("succeeded", "Measured")
-    assert text("n1", [found]).splitlines()[:3] == [
+    reply = answer(SITUATIONS["Slow"])
+    assert (reply.kind, reply.reason) == ("succeeded", "Measured")
+    assert text("n1", [reply]).splitlines()[:3] == [
         "ml/nightly, SIMULATED: n1 is slow: 80.0% of its peers' rate, 950 against 1,190 TFLOP/s per GPU, 800 against "
         "1,000 tokens/s at the pace of the slowest GPU (bf16)",
         "  A synchronous job waits for its slowest node in every step: 64 nodes with this one do the work of 51.2, "
         "12.8 fewer, where the others run as its peers and compute sets the pace.",
-        f"  Slow: {found.standing.what}",
+        f"  Slow: {reply.standing.what}",
     ]
-    assert as_row(columns("n1"), found)["standing"] == {
+    assert as_row(columns("n1"), reply)["standing"] == {
         "ofMedian": 0.8,
         "slow": True,
         "slowBelow": 0.95,
@@ -205,7 +205,7 @@ def test_a_slow_node_stays_measured_and_its_figure_stands_in_the_text_and_in_the
         "reason": "Slow",
         "message": sentence("Slow", **SITUATIONS["Slow"].facts),
     }
-    assert wide("n1", [found]).splitlines()[1].split()[3:5] == ["80.0%,", "slow"]
+    assert wide("n1", [reply]).splitlines()[1].split()[3:5] == ["80.0%,", "slow"]
 
 
 @pytest.mark.parametrize(("spread", "said"), TABLES["spreads"])
@@ -230,14 +230,14 @@ def test_a_status_counts_the_rows_of_peers_that_it_leaves_out(monkeypatch: pytes
 
 
 def test_a_node_that_is_not_slow_says_so_and_one_without_peers_nothing() -> None:
-    found = answer(beside_like(1010))
+    reply = answer(beside_like(1010))
     told = "101.0% of the median of 4 comparable nodes (bf16); below 95.0% is slow"
-    assert f"\n  not slow     {told}" in text("n1", [found])
-    assert as_row(columns("n1"), found)["standing"]["reason"] is None
-    found = answer(SITUATIONS["Measured"])
-    assert found.standing is None
-    assert "slow" not in text("n1", [found])
-    assert (as_row(columns("n1"), found)["standing"], wide("n1", [found]).splitlines()[1].split()[3]) == (None, "-")
+    assert f"\n  not slow     {told}" in text("n1", [reply])
+    assert as_row(columns("n1"), reply)["standing"]["reason"] is None
+    reply = answer(SITUATIONS["Measured"])
+    assert reply.standing is None
+    assert "slow" not in text("n1", [reply])
+    assert (as_row(columns("n1"), reply)["standing"], wide("n1", [reply]).splitlines()[1].split()[3]) == (None, "-")
 
 
 @pytest.mark.parametrize("changes", TABLES["no_longer_meant"].values(), ids=TABLES["no_longer_meant"])
@@ -246,8 +246,8 @@ def test_results_that_hold_stay_peers_whatever_becomes_of_their_profile(changes:
     mine, *others = seen.reports
     wide = [replace(each, profile="wide", profile_uid="uid-wide") for each in others]
     fix = profile(target={"nodeNames": ["n1"]})
-    found = answer(Situation(replace(seen, profiles=(fix, profile("wide", **changes)), reports=(mine, *wide)), {}))
-    assert (found.standing.reason, found.standing.judged.peers) == ("Slow", ("n2", "n3", "n4"))
+    reply = answer(Situation(replace(seen, profiles=(fix, profile("wide", **changes)), reports=(mine, *wide)), {}))
+    assert (reply.standing.reason, reply.standing.judged.peers) == ("Slow", ("n2", "n3", "n4"))
 
 
 def test_a_profile_whose_status_is_of_an_older_spec_is_marked_as_not_judged() -> None:

@@ -104,12 +104,12 @@ def test_no_agent_is_ended_for_a_pod_with(seen: Observed) -> None:
 
 
 def test_only_agents_with_claimed_gpus_are_ended() -> None:
-    one = job("n1")
-    unbound = claiming(one, scheduled_at=None, phase="Pending")
-    for held in (claiming(one, claims=False), claiming(one, holds_gpus=False), unbound, pod(one, "Succeeded")):
-        assert ended(replace(running("n1", pods=(waiting(),)), jobs=(one,), pods=(held,))) == []
-    one = job("n1")
-    seen = observed([profile()], jobs=(one,), pods=(pod(one, scheduled_at=NOW),), waiting_pods=(waiting(),))
+    agent = job("n1")
+    unbound = claiming(agent, scheduled_at=None, phase="Pending")
+    for held in (claiming(agent, claims=False), claiming(agent, holds_gpus=False), unbound, pod(agent, "Succeeded")):
+        assert ended(replace(running("n1", pods=(waiting(),)), jobs=(agent,), pods=(held,))) == []
+    agent = job("n1")
+    seen = observed([profile()], jobs=(agent,), pods=(pod(agent, scheduled_at=NOW),), waiting_pods=(waiting(),))
     assert ended(seen) == []
 
 
@@ -167,24 +167,24 @@ def test_of_one_namespace_three_agents_at_a_time_may_turn_out_to_have_been_ended
 
 
 def test_who_got_the_gpus_of_an_agent_decides_what_its_end_came_to() -> None:
-    one = record(waiting("a", owner="o"))
-    before, after = one.at - timedelta(seconds=2), one.at.replace(microsecond=0)
-    assert fate_of_pending(one, []) == "pending"
-    assert fate_of_pending(one, [("o", before), ("p", before)]) == "pending", "they had GPUs all along"
-    assert fate_of_pending(one, [("p", after)]) == "taken"
-    assert fate_of_pending(one, [("p", after), ("o", after)]) == "bound"
+    wait = record(waiting("a", owner="o"))
+    before, after = wait.at - timedelta(seconds=2), wait.at.replace(microsecond=0)
+    assert fate_of_pending(wait, []) == "pending"
+    assert fate_of_pending(wait, [("o", before), ("p", before)]) == "pending", "they had GPUs all along"
+    assert fate_of_pending(wait, [("p", after)]) == "taken"
+    assert fate_of_pending(wait, [("p", after), ("o", after)]) == "bound"
 
 
 def test_the_gpus_are_kept_for_the_pod_until_its_fate_is_known() -> None:
-    one = waiting()
+    pending = waiting()
     idle = replace(running("n1"), jobs=(), pods=(), occupancy={"n1": IDLE})
-    kept = replace(idle, yields=(record(one, "n1"),))
+    kept = replace(idle, yields=(record(pending, "n1"),))
     (state,) = plan(kept).profiles[0].node_states
     assert (state.reason, state.state) == ("KeptForPod", "waiting")
     assert "for a pod of another namespace (priority 1000)" in state.message
     assert not [action for action in plan(kept).actions if isinstance(action, Start)]
     for outcome in ("Helped", "NotHelped", "Gone"):
-        over = replace(idle, yields=(record(one, "n1", outcome=outcome, ended=NOW),))
+        over = replace(idle, yields=(record(pending, "n1", outcome=outcome, ended=NOW),))
         assert [action for action in plan(over).actions if isinstance(action, Start)]
 
 
@@ -374,6 +374,6 @@ def test_pods_that_can_run_do_soon_and_one_that_never_can_costs_one_agent_an_hou
 
 
 def test_the_facts_of_the_simulated_nodes_are_those_of_gpus_by_claim() -> None:
-    found = facts_of_all(fleet(*NODES), "nvidia.com/gpu.product", (resource_slice(H100, node="n1"),))  # type: ignore[arg-type]
-    assert isinstance(found["uid-n1"], NodeFacts)
-    assert (found["uid-n1"].way, found["uid-n1"].gpus) == ("claim", 8)
+    facts = facts_of_all(fleet(*NODES), "nvidia.com/gpu.product", (resource_slice(H100, node="n1"),))  # type: ignore[arg-type]
+    assert isinstance(facts["uid-n1"], NodeFacts)
+    assert (facts["uid-n1"].way, facts["uid-n1"].gpus) == ("claim", 8)

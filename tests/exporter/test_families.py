@@ -108,8 +108,8 @@ def test_a_gpu_is_named_by_a_fail_alone() -> None:
 def test_promtool_finds_nothing_wrong_with_the_golden_text(promtool: str) -> None:
     program = binaries([promtool])[promtool]
     text = (FOLDER / "metrics.txt").read_bytes() + OwnMetrics().text()
-    found = subprocess.run([program, "check", "metrics"], input=text, capture_output=True, check=False)
-    assert (found.returncode, found.stdout + found.stderr) == (0, b"")
+    output = subprocess.run([program, "check", "metrics"], input=text, capture_output=True, check=False)
+    assert (output.returncode, output.stdout + output.stderr) == (0, b"")
 
 
 def test_prometheus_client_would_write_the_same_bytes_for_the_same_samples() -> None:
