@@ -85,7 +85,7 @@ class RealFleet:
 
     def start(self) -> None:
         self.site.operator.start()
-        time.sleep(1)  # it can't have written yet; what the API server still had of one that was killed is stored by now
+        time.sleep(1)  # it can't have written; what the API server still had of one that was killed is stored by now
         self.starts.append(int(self.site.get(paths.NODES)["metadata"]["resourceVersion"]))
 
     def add(self, name: str) -> None:
