@@ -16,19 +16,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from precision_operator.planner.rates.laws import (
-    Evidence,
-    Predicted,
-    RecipeBook,
-    evidence,
-    model_band,
-    published,
-    published_recipes,
-    recipe_book,
-)
-from precision_operator.planner.rates.published import PublishedModel, PublishedStep
-from tests.support.published_rows import GOLDEN, MODELS, read
+from benchmarks.published_rows import GOLDEN, MODELS, read
+from benchmarks.published_steps import Evidence, PublishedStep, evidence, published, recipe_book, releases
+from precision_operator.planner.rates import laws
+from precision_operator.planner.rates.laws import Predicted, RecipeBook, model_band, published_recipes
+from precision_operator.planner.rates.published import PublishedModel
 
+OUT = Path(laws.__file__).with_name("recipe_law.json")
 APART = 0.10
 """Comparisons whose direction must be decided."""
 
@@ -68,7 +62,7 @@ def tried(path: Path = GOLDEN) -> Iterator[Tried]:
     rows = evidence(read(path), MODELS)
     for step in rows.recipes:
         model = rows.model(step)
-        yield Tried(step, model.kind, "recipe", _book(step.pairs).predicted(model, step.recipes))
+        yield Tried(step, model.kind, "recipe", _book(step.pairs).predicted(model, step.recipes, step.product))
     for step in rows.models:
         first, other = _models(rows, step)
         yield Tried(step, first.kind if first.kind == other.kind else "two classes", "model", model_band(first, other))
@@ -88,7 +82,15 @@ def no_gains(path: Path = GOLDEN) -> Iterator[tuple[Mapping[str, Any], Predicted
             yield row, f"{row['lower']} is none of our recipes"
             continue
         book = _book(frozenset({(row["model"], row["product"])}))
-        yield row, book.predicted(model, (row["higher"], row["lower"]))
+        yield row, book.predicted(model, (row["higher"], row["lower"]), row["product"])
+
+
+def document() -> str:
+    """What the planner reads of the law of recipes, and of how far releases lie apart."""
+    book = recipe_book(published())
+    law = {"gain": book.law.gain, "crossing": book.law.crossing, "slower": book.law.slower}
+    whole = {"law": law, "half_width": book.half_width, "known": book.known, "releases": releases(read(), MODELS)}
+    return json.dumps(whole, indent=1) + "\n"
 
 
 def main(path: Path) -> int:
@@ -101,7 +103,7 @@ def main(path: Path) -> int:
     )
     unknown = {raw["model"] for raw in json.loads(path.read_text())["rows"]} - MODELS.keys()
     if unknown:
-        print(f"left out, not described in tests/support/published_rows.py: {', '.join(sorted(unknown))}\n")
+        print(f"left out, not described in benchmarks/published_rows.py: {', '.join(sorted(unknown))}\n")
     print("step     class                      steps  refused  in the band   half-width")
     for what, kind in sorted({(attempt.what, attempt.kind) for attempt in steps}):
         mine = [attempt for attempt in steps if (attempt.what, attempt.kind) == (what, kind)]
@@ -127,4 +129,7 @@ def main(path: Path) -> int:
 
 
 if __name__ == "__main__":
+    if "--write" in sys.argv:
+        OUT.write_text(document())
+        sys.exit(0)
     sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else GOLDEN))

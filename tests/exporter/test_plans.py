@@ -115,7 +115,7 @@ def test_a_plan_has_series_of_totals_and_pools_whatever_its_jobs_and_none_unknow
     assert 'precision_plan_phase{phase="Solved",plan="q1",plan_namespace="ml"} 1.0' in text
     assert 'precision_plan_pool_peak_gpus{plan="q1",plan_namespace="ml",pool="H100"} 64.0' in text
     assert 'precision_plan_jobs{basis="measured",plan="q1",plan_namespace="ml",pool="H100",recipe="bf16"} 1.0' in text
-    assert 'precision_plan_least_duration_seconds{plan="q1",plan_namespace="ml"} 156250' in text
+    assert 'precision_plan_duration_seconds{plan="q1",plan_namespace="ml"} 156250' in text
     assert not any("cost" in line for line in lines(solved()))
     assert not any("cost" in line for line in lines(solved(job(minGPUs=9999))))
     few, many = solved(job("a")), solved(*(job(f"j{i}", tokens="1B") for i in range(16)))

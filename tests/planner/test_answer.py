@@ -38,19 +38,10 @@ def test_every_figure_of_a_job_follows_from_the_formulas_and_a_price_that_includ
     assert float(found.dollars or 0) == pytest.approx(dollars, abs=0.01)
     assert float(found.dollars_per_million_tokens or 0) == pytest.approx(dollars / 100e9 * 1e6, rel=1e-5)
     assert float(found.tokens_per_joule or 0) == pytest.approx(rate_of_job / facility, rel=1e-5)
-    assert not found.upper_bound
     own = FULL["pools"][0] | {"priceIncludesPower": True}
     once = answered(jobs=task, **FULL | {"pools": [own]}).jobs[0]
     power = float(found.megawatt_hours or 0) * 1000 * 0.1
     assert float(found.dollars or 0) - float(once.dollars or 0) == pytest.approx(power, abs=0.02)
-
-
-def test_without_scaling_a_plan_is_an_upper_bound_and_promises_no_deadline() -> None:
-    found = answered(jobs=[job(deadlineDays="30")])
-    assert found.jobs[0].upper_bound
-    assert (found.jobs[0].deadline, found.deadlines) == ("notPromised", "0/1")
-    assert any(note.startswith("upper bound (no communication)") for note in found.notes)
-    assert "at least" in (found.recommendation or "")
 
 
 def test_with_scaling_a_deadline_is_promised_by_the_high_end_of_the_band() -> None:
@@ -190,7 +181,6 @@ def test_a_job_rate_comes_before_rates_of_nodes_and_holds_communication() -> Non
     }
     answer = answered(pools=[{"name": "H100", "jobRates": [job_rate]}], jobs=[job(minGPUs=128, recipes=["bf16"])])
     assert (answer.jobs[0].tokens_per_second, answer.jobs[0].basis) == (str(9000 * 128), "declared")
-    assert not answer.jobs[0].upper_bound
     assert "run 17 of May" in answer.jobs[0].source
     nvfp4 = {**job_rate, "recipe": "nvfp4"}
     answer = answered(pools=[{"name": "H100", "jobRates": [nvfp4]}], jobs=[job(minGPUs=128, recipes=["nvfp4"])])

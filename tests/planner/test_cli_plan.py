@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from playwright.sync_api import Browser
@@ -36,6 +37,8 @@ from precision_operator.planner.answer.table import wide
 from precision_operator.planner.answer.what_if import what_ifs
 from precision_operator.planner.inputs.fleet import Fleet, read_fleet
 from precision_operator.planner.inputs.snapshot import fleet_of
+from precision_operator.planner.inputs.terms import Failures
+from precision_operator.planner.rates.failures import PER_GPU_HOUR, share
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 UNIT = "spec.jobs.0.tokens: write a number and K, M, B or T, for example 15T, not '15 trillion'"
@@ -68,7 +71,8 @@ def run(
         "apiVersion": "precisionprofiler.io/v1alpha1",
         "kind": "CapacityPlan",
         "metadata": {"name": name},
-        "spec": {"jobs": [job("a"), job("b", after=["a"])] if jobs is None else jobs, "whatIfs": []} | changes,
+        "spec": {"jobs": [job("a"), job("b", after=["a"])] if jobs is None else jobs, "whatIfs": [], "goodput": "1"}
+        | changes,
     }
     (folder / "plan.yaml").write_text(yaml.safe_dump(document))
     known = fleet(pool("H100", node("n", [rate("bf16"), rate("fp8_current", 1e5)], count=16, provenance=provenance)))
@@ -196,7 +200,8 @@ def test_llama_405b_takes_the_published_days_and_an_empty_cluster_is_an_empty_fl
     best = max(rows, key=lambda row: gpus[row[1]] * row[4])
     (job,) = worked("published").jobs
     assert (job.pool, job.recipe, job.gpus) == (best[1], best[2], gpus[best[1]])
-    assert float(job.days.mid) == pytest.approx(10e12 / (job.gpus * best[4]) / 86_400, rel=1e-5)
+    (progress,) = share(Failures(), np.array([job.gpus]), PER_GPU_HOUR)
+    assert float(job.days.mid) == pytest.approx(10e12 / (job.gpus * best[4]) / 86_400 / progress, rel=1e-5)
     assert fleet_of([], [], {}, NOW, "x").pools == ()
 
 

@@ -70,8 +70,8 @@ def samples(made: PlanStatus) -> set[str]:
 
 
 def test_a_bound_never_looks_exact() -> None:
-    asked = spec(job(deadlineDays="20"), pools=[PRICED], objective=["cost"])
-    answer = plan(asked, fleet(), NOW)
+    asked = spec(job(deadlineDays="20"), pools=[PRICED | {"name": "GB200"}], objective=["cost"], scaling=[])
+    answer = plan(asked, fleet(pool("GB200")), NOW)  # no published job tells of such models there
     bound, exact = status(answer), answered(None, job(deadlineDays="20"), pools=[SCALED], objective=["cost"])
     told, cells = [*lines(bound)], wide(bound.jobs[0])
     for words in ("after at least ", "for at least $", "with at least "):

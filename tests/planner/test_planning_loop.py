@@ -76,7 +76,7 @@ def plan_object(generation: int = 1, status: Any = None, **spec: Any) -> dict[st
         "apiVersion": API_VERSION,
         "kind": PLAN_KIND,
         "metadata": meta | {"creationTimestamp": "2026-11-20T06:00:00Z"},
-        "spec": {"fleet": {"allow": ["simulated"]}, "jobs": jobs, "whatIfs": []} | spec,
+        "spec": {"fleet": {"allow": ["simulated"]}, "jobs": jobs, "whatIfs": [], "goodput": "1"} | spec,
         "status": status or {},
     }
 

@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import predictions
 from benchmarks.predictions import APART, Tried, no_gains, tried
+from benchmarks.published_rows import OUT, document, read, with_partners
+from benchmarks.published_steps import fitted, published, tolerance
 from precision_api.facts.products import part
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.models.flops import training_flops_per_token
@@ -26,16 +29,13 @@ from precision_operator.planner.rates.laws import (
     Predicted,
     Transfer,
     model_band,
-    published,
     published_recipes,
     recipe_transfer,
-    tolerance,
     transfer,
 )
 from precision_operator.planner.rates.memory_fit import GIBIBYTE, fewest_gpus
 from precision_operator.planner.rates.published import PublishedModel, described
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec, workload
-from tests.support.published_rows import OUT, document, read, with_partners
 
 PAGE = (Path(__file__).parents[2] / "docs" / "development" / "planner.md").read_text()
 
@@ -58,7 +58,7 @@ def known(each: Tried) -> Predicted:
 
 @pytest.mark.parametrize(
     ("what", "experts", "widest"),
-    [("recipe", False, 1.16), ("recipe", True, 1.40), ("model", False, 1.35), ("model", True, 2.2)],
+    [("recipe", False, 1.162), ("recipe", True, 1.40), ("model", False, 1.35), ("model", True, 2.2)],
 )
 def test_bands_hold_published_steps_of_pairs_that_were_left_out_and_stand_in_the_manuals_table(
     steps: tuple[Tried, ...], what: str, experts: bool, widest: float
@@ -104,6 +104,7 @@ def test_classes_are_not_mixed(steps: tuple[Tried, ...]) -> None:
 
 def test_rows_are_the_references_and_equal_flops_within_a_class() -> None:
     assert OUT.read_text() == document(with_partners(read()))
+    assert predictions.OUT.read_text() == predictions.document()
     found = transfer(workload("llama3-8b"), wanted("llama3.1-405b"))
     assert isinstance(found, Transfer)
     flops = [training_flops_per_token(PRESETS[name].model, 8192) for name in ("llama3-8b", "llama3.1-405b")]
@@ -116,8 +117,6 @@ def test_rows_are_the_references_and_equal_flops_within_a_class() -> None:
 
 def test_nothing_is_fitted_to_fp4_or_to_experts() -> None:
     """So published NVFP4 rows, and all of mixtures of experts, are a test of the law, whatever was left out."""
-    from precision_operator.planner.rates.laws import fitted
-
     everything = published()
     kept = tuple(
         step for step in everything.recipes if "nvfp4" not in step.recipes and everything.model(step).kind == "dense"
@@ -134,7 +133,7 @@ def test_tolerance_factors_are_near_the_tables(number: int, published_factor: fl
 @given(st.integers(1024, 32768), st.integers(512, 131072), st.sampled_from(RECIPE_NAMES), st.sampled_from(RECIPE_NAMES))
 def test_the_way_back_is_the_mirror_of_the_way(hidden: int, inner: int, one: Recipe, other: Recipe) -> None:
     book, model = published_recipes(), PublishedModel("dense", hidden, inner)
-    there, back = book.predicted(model, (one, other)), book.predicted(model, (other, one))
+    there, back = book.predicted(model, (one, other), "GB200"), book.predicted(model, (other, one), "GB200")
     if isinstance(there, str) or isinstance(back, str):
         assert isinstance(there, str) == isinstance(back, str)
         return
@@ -170,7 +169,7 @@ def test_hybrids_are_classes_of_their_own() -> None:
     for refusal in (
         model_band(one, one),
         model_band(one, described(plain)),
-        published_recipes().predicted(one, ("bf16", "mxfp8")),
+        published_recipes().predicted(one, ("bf16", "mxfp8"), "GB200"),
     ):
         assert isinstance(refusal, str)
     experts = described(PRESETS["qwen3-30b-a3b"].model.model_copy(update={"hybrid": mixers}))
@@ -188,7 +187,7 @@ def test_hybrids_are_classes_of_their_own() -> None:
     ],
 )
 def test_a_recipe_is_predicted_where_pairs_of_such_models_exist(preset: str, recipe: Recipe, why: str | None) -> None:
-    found = recipe_transfer(wanted(preset), "bf16", recipe)
+    found = recipe_transfer(wanted(preset), "bf16", recipe, "GB200")
     if why is None:
         assert isinstance(found, Transfer)
         assert found.low < 1 < found.high

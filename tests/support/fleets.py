@@ -61,6 +61,9 @@ def job(name: str = "train", **changes: Any) -> dict[str, Any]:
 def spec(*jobs: dict[str, Any], **changes: Any) -> PlanSpec:
     """A plan of these jobs; without any, of one; without questions, and with time on a machine that others use too."""
     usual = {"jobs": list(jobs) or [job()], "whatIfs": [], "solver": {"timeLimitSeconds": 120}}
+    certain = {"efficiency": "1", "plusMinus": "0.000000001"}
+    usual |= {"scaling": [{"gpus": 1} | certain, {"gpus": 1_000_000} | certain]}
+    usual |= {"goodput": "1", "goodputPlusMinus": "0.000000001"} if "goodput" not in changes else {}
     return PlanSpec.model_validate(usual | changes)
 
 

@@ -89,7 +89,12 @@ class JobRate(Document):
     tokens_per_second_per_gpu: Positive = Field(
         alias="tokensPerSecondPerGPU", description="Tokens per second of one GPU of the job."
     )
-    plus_minus: Share | None = Field(None, description=_PLUS_MINUS.format("0.05"))
+    plus_minus: Share | None = Field(
+        None, description=_PLUS_MINUS.format("how far published rates of such models lie apart between releases")
+    )
+    releases_apart: Annotated[int, Field(ge=1, le=99)] = Field(
+        1, description="Releases of the training software between that run and the job."
+    )
     watts_per_gpu: Positive | None = Field(None, alias="wattsPerGPU", description="Mean draw of one GPU, if measured.")
     source: Annotated[str, Field(min_length=1, max_length=253)] = Field(description="Who measured it, and where.")
 
@@ -132,8 +137,8 @@ class PlanPool(Document):
     scaling: tuple[ScalingPoint, ...] = Field(
         (),
         max_length=64,
-        description="Efficiency by job size, and by recipe where given; without it rates are upper bounds (no "
-        "communication).",
+        description="Efficiency by job size, and by recipe where given; Default: by published rates of "
+        "jobs like it; sizes of which none tells are not offered.",
     )
     job_rates: tuple[JobRate, ...] = Field(
         (), max_length=16, description="Measured rates of whole jobs; they come before rates of nodes."
@@ -148,6 +153,12 @@ class PlanPool(Document):
         None, alias="committedGPUHours", description="GPU hours that are paid for already: they cost nothing more."
     )
     power_budget: Power | None = Field(None, description="Most power of this pool's jobs at any time.")
+    spare_nodes: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
+        None,
+        description="Nodes that no job gets, for those in repair. Default: the fewest with which a job on all others "
+        "waits for a node in less than one run of ten (30 days); none where goodput is given.",
+    )
+    repair_days: Positive = Field("3", description="Days that a node is in repair.")
 
 
 class PowerOverhead(Document):
@@ -164,6 +175,21 @@ class PlanPower(Document):
     overhead: PowerOverhead = Field(PowerOverhead(), description="Power of the rest of a node, by what was measured.")
     budget: Power | None = Field(None, description="Most facility power of all jobs at any time, by enforced limits.")
     dollars_per_kilowatt_hour: Positive | None = Field(None, description="Price of electricity.")
+
+
+class PlanFailures(Document):
+    """What interrupts jobs. A goodput that is given replaces it."""
+
+    interruptions_per_gpu_hour: Share | None = Field(
+        None,
+        alias="interruptionsPerGPUHour",
+        description='Of one GPU, for example "0.00002". Default: 4e-5, nine times in ten 1.2e-5 to 1.3e-4.',
+    )
+    checkpoint_stall_seconds: Positive = Field("10", description="Seconds that training waits for a checkpoint.")
+    restart_minutes: Positive = Field("15", description="Minutes from an interruption to training again.")
+    checkpoint_minutes: Positive | None = Field(
+        None, description="Minutes of training between two checkpoints. Default: the best for the job's size."
+    )
 
 
 class PlanBudget(Document):
@@ -201,6 +227,11 @@ class PlanJob(Document):
             lambda job: job.deadline is None or job.deadline_days is None,
         ),
         Rule(
+            "!has(self.globalBatch) || !has(self.globalBatchMax) || self.globalBatch <= self.globalBatchMax",
+            "globalBatch must be at most globalBatchMax",
+            lambda job: not (job.global_batch and job.global_batch_max) or job.global_batch <= job.global_batch_max,
+        ),
+        Rule(
             "!has(self.minGPUs) || !has(self.maxGPUs) || self.minGPUs <= self.maxGPUs",
             "minGPUs must be at most maxGPUs",
             lambda job: not (job.min_gpus and job.max_gpus) or job.min_gpus <= job.max_gpus,
@@ -226,7 +257,12 @@ class PlanJob(Document):
     max_gpus: Gpus | None = Field(None, alias="maxGPUs", description="Most GPUs.")
     block_gpus: Gpus | None = Field(None, alias="blockGPUs", description="Whole blocks of so many GPUs.")
     global_batch: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
-        None, description="Sequences of one optimizer step: each copy of the model needs at least one."
+        None,
+        description="Sequences of one optimizer step: each copy of the model needs at least one. Default: as many for "
+        "each GPU as the smallest published job of such a model has; the answer says so.",
+    )
+    global_batch_max: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
+        None, description="Up to which the global batch may grow with the job's GPUs. Default: globalBatch."
     )
     gpus_per_replica: Gpus | None = Field(
         None,
@@ -308,9 +344,13 @@ class PlanSpec(Document):
     )
     goodput: Share | None = Field(
         None,
-        description="Share of time that jobs make progress. Default: 1 with a band down to 0.9; the answer says so.",
+        description="Share of time that jobs make progress. Default: by failures and the job's size.",
     )
     goodput_plus_minus: Share | None = Field(None, description=_PLUS_MINUS.format("0.05"))
+    scaling: tuple[ScalingPoint, ...] = Field(
+        (), max_length=64, description="Efficiency by job size in all pools that have none of their own."
+    )
+    failures: PlanFailures = Field(PlanFailures(), description="What interrupts jobs, where no goodput is given.")
     pools: tuple[PlanPool, ...] = Field((), max_length=MAX_POOLS, description="Prices, scaling and further pools.")
     power: PlanPower = Field(PlanPower(), description="Electricity.")
     budget: PlanBudget = Field(PlanBudget(), description="Most that all jobs together may take.")

@@ -2,11 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from precision_api.facts.plain_text import number_of
 from precision_api.facts.recipes import KEEPING
-from precision_operator.planner.inputs.terms import Terms
+from precision_operator.planner.answer.readable import readable_days, readable_dollars
+from precision_operator.planner.inputs.terms import Failures, Goodput, Terms
 from precision_operator.planner.rates import bands
+from precision_operator.planner.rates.failures import LEAST, MOST, OWN_FACTOR, PER_GPU_HOUR, SOURCES
+from precision_operator.planner.rates.laws import releases_apart
 from precision_operator.planner.rates.memory_fit import memory_bytes, true_limits
-from precision_operator.planner.rates.speed import RateSource, goodput_of
+from precision_operator.planner.rates.speed import RateSource, by_law, conditions_of, sized, sources
 from precision_operator.planner.rates.straggler import SLOW_NODE_PRIOR
 from precision_operator.planner.solving.schedule import JobSlot
 
@@ -14,15 +20,18 @@ from precision_operator.planner.solving.schedule import JobSlot
 def assumptions(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
     """One line for each default that the chosen rates rest on, with the field that replaces it."""
     yield from _memory(slots)
-    yield from _goodput(slots, terms)
+    yield from _failures(slots, terms)
+    yield from _sizes(slots, terms)
+    yield from _undecided(slots)
     sources = {id(slot.option.source): slot.option.source for slot in slots}.values()
     rates = [(source.pool.name, source.job_rate) for source in sources if source.job_rate is not None]
-    bare = {f"{name} ({rate.source})" for name, rate in rates if rate.plus_minus is None}
-    if bare:
-        yield (
-            f"job rates of {', '.join(sorted(bare))}: no plusMinus is given, "
-            f"{_percent(bands.JOB_RATE_PLUS_MINUS)} either way is assumed"
-        )
+    for name, rate in rates:
+        if rate.plus_minus is None:
+            apart = _percent(releases_apart(rate.target, rate.releases_apart) - 1)
+            yield (
+                f"job rate of {name} ({rate.source}): no plusMinus is given, {apart} either way is assumed, as far as "
+                f"published rates lie apart in software {number_of(rate.releases_apart, 'release')} apart"
+            )
     for name, rate in rates:
         if rate.recipe in KEEPING:
             yield f"job rate of {name} with {rate.recipe}: layers that stay in BF16 are not known; without any, at risk"
@@ -30,7 +39,7 @@ def assumptions(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
         if source.sample is not None and source.pool.unmeasured(source.sample):
             yield _unmeasured(source, len(source.sample.rates))
     scaled = [slot for slot in slots if any(part.name == "scaling" for part in slot.option.speed.parts)]
-    names = {s.option.pool.name for s in scaled if s.option.pool.terms.scaling_plus_minus is None}
+    names = {s.option.pool.name for s in scaled if (given := s.option.pool.terms.scaling) and given.plus_minus is None}
     if names:
         yield (
             f"scaling of {', '.join(sorted(names))}: no plusMinus is given, "
@@ -60,15 +69,63 @@ def _memory(slots: Sequence[JobSlot]) -> Iterator[str]:
             )
 
 
-def _goodput(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
-    goodputs = [goodput_of(slot.option.job, slot.option.pool, terms) for slot in slots]
-    if None in goodputs:
+def _failures(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
+    """Goodput or failures, and the spare nodes of pools that one job fills."""
+    given = [conditions_of(slot.option.job, slot.option.pool, terms).progress for slot in slots]
+    if any(isinstance(progress, Failures) for progress in given):
+        failures = terms.failures
+        rate = f"{PER_GPU_HOUR:g} interruptions of a GPU hour are assumed ({LEAST:g} to {MOST:g}: {SOURCES})"
+        own = f"{failures.per_gpu_hour or 0:g} interruptions of a GPU hour, x {OWN_FACTOR:g} either way"
         yield (
-            "goodput is not given: failures, checkpoints and restarts are counted as nothing, "
-            f"and at worst as {_percent(1 - bands.LEAST_GOODPUT)} of the time"
+            f"failures: {rate if failures.per_gpu_hour is None else own}; {failures.stall_seconds:g} s for a "
+            f"checkpoint, {failures.restart_minutes:g} min for a restart; give failures, or goodput"
         )
-    if any(goodput is not None and goodput.plus_minus is None for goodput in goodputs):
+    if any(isinstance(progress, Goodput) and progress.plus_minus is None for progress in given):
         yield f"goodput: no goodputPlusMinus is given, {_percent(bands.GOODPUT_PLUS_MINUS)} either way is assumed"
+    for slot in slots:
+        pool = slot.option.pool
+        if slot.option.gpus > pool.gpus - pool.gpus_per_node:
+            spare_nodes = f"{number_of(pool.spares, 'node')} kept as spares" if pool.spares else "no spare (spareNodes)"
+            yield (
+                f"spares: {slot.option.job.name} takes every node of {pool.name}, {spare_nodes}: where none is free it "
+                f"stops from a node's failure until its repair ({pool.terms.repair_days:g} days)"
+            )
+
+
+def _sizes(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
+    """What published jobs tell of the chosen sizes."""
+    for option in (slot.option for slot in slots):
+        at, conditions = np.array([option.gpus]), conditions_of(option.job, option.pool, terms)
+        if not by_law(option.source, at).any():
+            continue
+        known = sized(option.source, conditions.batch)
+        kept, tokens = known.kept(at), float(known.tokens(at)[0])
+        batch = tokens * option.gpus / (option.job.target.sequence_length or 1)
+        taken = "" if option.job.fit.global_batch else ", as at the smallest published size: give globalBatch"
+        yield (
+            f"size of {option.job.name}: at {option.gpus} GPUs {_percent(float(kept.middle[0]))} is kept of the rate "
+            f"at {known.base} ({_percent(float(kept.low[0]))} to {_percent(float(kept.high[0]))}), by published jobs "
+            f"of {known.kind} models on {known.product} with {tokens:,.0f} tokens of a GPU and step (a globalBatch of "
+            f"{batch:,.0f}{taken}); one rate of that size (jobRates) narrows it to its own plusMinus"
+        )
+
+
+def _undecided(slots: Sequence[JobSlot]) -> Iterator[str]:
+    """Recipes of which published rates don't tell which is faster for a job, and what it is worth to know."""
+    for option in (slot.option for slot in slots):
+        mine, job = option.source, option.job
+        others = sources(option.pool, job.target, sorted(job.recipes - {option.recipe}), job.named)
+        for other in (source for source in others.values() if not isinstance(source, str)):
+            ratio = other.per_gpu / mine.per_gpu
+            low, high = ratio * other.step.low / mine.step.high, ratio * other.step.high / mine.step.low
+            if low < 1 < high and "by published pairs" in mine.text + other.text:
+                worth = 1 - 1 / high
+                dollars = "" if option.dollars is None else f", {readable_dollars(option.dollars * worth)}"
+                yield (
+                    f"undecided: {other.recipe} or {option.recipe} for {job.name} on {option.pool.name}: profile both "
+                    f"({other.recipe} runs at {low:.3g} to {high:.3g} of the other's rate: to know is worth up to "
+                    f"{readable_days(option.days * worth)}{dollars})"
+                )
 
 
 def _unmeasured(source: RateSource, measured: int) -> str:

@@ -185,7 +185,7 @@ def _pool(answer: PlanAnswer, pool: CandidatePool, slots: Sequence[JobSlot]) -> 
 def _pool_data(pool: CandidatePool) -> str:
     if not pool.samples:
         return "declared" if pool.terms.job_rates else "none"
-    return ", ".join(f"{word} ({n}/{pool.nodes})" for word, n in pool.marks.items()) or "measured"
+    return ", ".join(f"{word} ({n}/{pool.nodes + pool.spares})" for word, n in pool.marks.items()) or "measured"
 
 
 def provenance(pool: CandidatePool) -> str:

@@ -19,7 +19,7 @@ from precision_operator.planner.inputs.terms import NotKnown, OutOfTime, PlanClo
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.evidence import ALLOWABLE, pools
 from precision_operator.planner.rates.pool_sizes import idle_watts
-from precision_operator.planner.rates.speed import UNLISTED, goodput_of, sources, speed
+from precision_operator.planner.rates.speed import UNLISTED, conditions_of, sources, speed
 from precision_operator.planner.solving.budgets import budgets_used, cost, energy
 from precision_operator.planner.solving.catalog import BLOCKS_SPLIT_NODES, blocks
 from precision_operator.planner.solving.conflict import Conflict, broken_by_running, conflict
@@ -198,8 +198,8 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
     doubts = (
         (
             any(option.source.upper_bound for option in chosen),
-            "upper bound (no communication): rates are of single nodes and no scaling is given, so jobs will take "
-            "longer and no deadline is promised; give scaling or jobRates",
+            "upper bound (no communication): rates are of single nodes and no published job tells more of such models, "
+            "so jobs will take longer and no deadline is promised; give scaling or jobRates",
         ),
         (
             flattered,
@@ -243,8 +243,8 @@ def _as_seen(option: Option, read: Terms) -> Iterator[str]:
         return
     said = f"{job.name} has run at {three_digits(running.seen)} tokens/s for {readable_days(running.days)}"
     usual = sources(option.pool, job.target, (option.recipe,), job.named)[option.recipe]
-    goodput = goodput_of(replace(job, goodput=None), option.pool, read)
-    made = usual if isinstance(usual, str) else speed(usual, option.gpus, goodput, 0)
+    conditions = conditions_of(replace(job, goodput=None), option.pool, read)
+    made = usual if isinstance(usual, str) else speed(usual, option.gpus, conditions, 0)
     beside = ""
     if not isinstance(made, str):
         off = running.seen / made.tokens_per_second - 1
@@ -286,7 +286,8 @@ def _marks(mine: Sequence[CandidatePool], solution: Solution | None) -> Mapping[
 def _flattered(option: Option) -> bool:
     """Whether a recipe faster than bf16 is scaled by efficiencies that were given for no recipe in particular."""
     terms, source = option.pool.terms, option.source
-    return source.job_rate is None and bool(terms.scaling) and option.recipe not in ("bf16", *terms.recipe_scaling)
+    points = terms.scaling.points if terms.scaling else {}
+    return source.job_rate is None and None in points and option.recipe not in ("bf16", *points)
 
 
 _MEANING = {
@@ -324,7 +325,7 @@ def _end_of_sizes(option: Option, read: Terms) -> str:
     sample = option.source.sample
     if sample is not None and more > pool.usable(sample) * pool.gpus_per_node:
         return f"nodes of pool {pool.name} with a usable figure for {option.recipe}"
-    made = speed(option.source, more, goodput_of(job, pool, read), option.tier and pool.nodes)
+    made = speed(option.source, more, conditions_of(job, pool, read), option.tier and pool.nodes)
     return made if isinstance(made, str) else ""
 
 

@@ -85,7 +85,9 @@ def lines(status: PlanStatus) -> Iterator[str]:
         yield f"pool {pool.name}: {pool.peak_gpus} of {pool.gpus} GPUs in use; {data}{pool.provenance}"
     for note in status.notes:
         mark, _, rest = note.partition(": ")
-        if not (once and mark in ("SIMULATED", "REPLAYED")):
+        if mark in ("undecided", "spares"):
+            yield note
+        elif not (once and mark in ("SIMULATED", "REPLAYED")):
             yield f"assumed: {rest if mark.isupper() else note}"
 
 

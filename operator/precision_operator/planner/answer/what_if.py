@@ -16,6 +16,7 @@ from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, Unu
 from precision_operator.planner.inputs.terms import NO_PRICE, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.evidence import own_terms, pools
+from precision_operator.planner.rates.size_law import NOT_KNOWN
 from precision_operator.planner.rates.speed import sources
 from precision_operator.planner.solving.conflict import clash_words
 from precision_operator.planner.solving.schedule import JobSlot
@@ -84,6 +85,9 @@ def _difference(question: WhatIf, fleet: Fleet, base: PlanAnswer, read: Terms, n
     said = ", ".join(_signed(value, unit, readable) for value, unit, readable in figures if value is not None)
     largest = max(made.solution.slots, key=lambda slot: (slot.option.gpu_hours, slot.option.job.name))
     bound, before_it = binding(made, largest), risks_in(base.solution.slots)
+    if question.add_nodes and NOT_KNOWN in bound:  # else "no change" would call them worthless
+        said = f"{changed.what}: not known: {largest.option.job.name} is bound, since {bound}"
+        return WhatIfAnswer(name=question.name, answer=cut(said), feasible=True)
     binds = "" if bound.startswith("nothing") else f"; {largest.option.job.name} is then bound by {bound}"
     risks = (risk for risk in risks_in(made.solution.slots) if risk not in before_it)
     return WhatIfAnswer(

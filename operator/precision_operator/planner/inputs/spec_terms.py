@@ -2,12 +2,13 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
-from precision_api.kinds.capacity_plan import JobRate, PlanJob, PlanPool, PlanSpec
+from precision_api.kinds.capacity_plan import JobRate, PlanFailures, PlanJob, PlanPool, PlanSpec
 from precision_operator.core.observe.clock import duration
 from precision_operator.planner.inputs.quantities import (
     InputProblem,
@@ -22,6 +23,7 @@ from precision_operator.planner.inputs.quantities import (
 from precision_operator.planner.inputs.terms import (
     MOST_DAYS,
     NO_PRICE,
+    Failures,
     Fit,
     Goodput,
     JobRateTerms,
@@ -29,6 +31,7 @@ from precision_operator.planner.inputs.terms import (
     PlanLimits,
     PoolTerms,
     RunningTerms,
+    Scaling,
     Terms,
 )
 from precision_operator.planner.inputs.workloads import target
@@ -90,7 +93,7 @@ class _Collector:
 def _whole(spec: PlanSpec, start: datetime, pools: list[PoolTerms | None], jobs: list[JobTerms | None]) -> Terms:
     electric, budgets = spec.power, spec.budget.model_dump(by_alias=True, exclude_none=True)
     overhead = {"gpu": electric.overhead.gpu, "module": electric.overhead.module}
-    at = "spec.power"
+    at, common = "spec.power", _scaling(spec, "spec.scaling")
     made = Terms(
         start=start,
         max_age=duration(spec.fleet.max_age),
@@ -99,7 +102,9 @@ def _whole(spec: PlanSpec, start: datetime, pools: list[PoolTerms | None], jobs:
         fastest=spec.fleet.placement == "fastest",
         objectives=tuple(dict.fromkeys(spec.objective or ())),
         goodput=_goodput(spec, "spec"),
-        pools={pool.name: pool for pool in pools if pool is not None},
+        failures=_failures(spec.failures),
+        pools={pool.name: replace(pool, scaling=pool.scaling or common) for pool in pools if pool is not None},
+        scaling=common,
         jobs=tuple(sorted((job for job in jobs if job is not None), key=lambda job: job.name)),
         pue=_factor(electric.pue, f"{at}.pue"),
         overhead={scope: _factor(text, f"{at}.overhead.{scope}") for scope, text in overhead.items()},
@@ -154,26 +159,32 @@ def _pool(pool: PlanPool, at: str) -> PoolTerms:
         limit_scope=pool.limit_scope,
         idle_watts_per_gpu=float(pool.idle_watts_per_gpu or 0),
         block_gpus=pool.block_gpus,
-        scaling=_scaling(pool, None, f"{at}.scaling"),
-        recipe_scaling={
-            recipe: _scaling(pool, recipe, f"{at}.scaling")
-            for recipe in RECIPE_NAMES
-            if any(point.recipe == recipe for point in pool.scaling)
-        },
+        scaling=_scaling(pool, f"{at}.scaling"),
         memory_gibibytes=pool.memory_gib_per_gpu,
-        scaling_plus_minus=_widest(pool, f"{at}.scaling"),
         job_rates=tuple(_job_rate(rate, f"{at}.jobRates[{i}]") for i, rate in enumerate(pool.job_rates)),
         goodput=_goodput(pool, at),
         dollars_per_gpu_hour=_or_none(pool.dollars_per_gpu_hour, _price, f"{at}.dollarsPerGPUHour"),
         price_includes_power=pool.price_includes_power,
         committed_gpu_hours=_or_none(pool.committed_gpu_hours, positive, f"{at}.committedGPUHours") or 0.0,
         power_watts=_or_none(pool.power_budget, power, f"{at}.powerBudget"),
+        spare_nodes=pool.spare_nodes,
+        repair_days=positive(pool.repair_days, f"{at}.repairDays"),
     )
 
 
-def _scaling(pool: PlanPool, recipe: Recipe | None, at: str) -> tuple[tuple[int, float], ...]:
-    """The points of one recipe, or those that name none."""
-    mine = [(i, point) for i, point in enumerate(pool.scaling) if point.recipe == recipe]
+def _scaling(said: PlanPool | PlanSpec, at: str) -> Scaling | None:
+    if not said.scaling:
+        return None
+    half_widths = [_or_none(p.plus_minus, _half_width, f"{at}[{i}].plusMinus") for i, p in enumerate(said.scaling)]
+    return Scaling(
+        {recipe: _points(said, recipe, at) for recipe in {point.recipe for point in said.scaling}},
+        max((value for value in half_widths if value is not None), default=None),
+    )
+
+
+def _points(said: PlanPool | PlanSpec, recipe: Recipe | None, at: str) -> tuple[tuple[int, float], ...]:
+    """Those of one recipe, or those that name none."""
+    mine = [(i, point) for i, point in enumerate(said.scaling) if point.recipe == recipe]
     points = tuple((p.gpus, share(p.efficiency, f"{at}[{i}].efficiency")) for i, p in mine)
     sizes = [gpus for gpus, _ in points]
     require(sizes == sorted(set(sizes)), at, f"gpus are {sizes}: list each size once, smallest first")
@@ -197,6 +208,7 @@ def _job_rate(rate: JobRate, at: str) -> JobRateTerms:
         watts_per_gpu=_or_none(rate.watts_per_gpu, positive, f"{at}.wattsPerGPU"),
         source=rate.source,
         plus_minus=_or_none(rate.plus_minus, _half_width, f"{at}.plusMinus"),
+        releases_apart=rate.releases_apart,
     )
 
 
@@ -207,17 +219,22 @@ def _half_width(text: str, at: str) -> float:
     return value
 
 
-def _widest(pool: PlanPool, at: str) -> float | None:
-    half_widths = [_or_none(p.plus_minus, _half_width, f"{at}[{i}].plusMinus") for i, p in enumerate(pool.scaling)]
-    return max((value for value in half_widths if value is not None), default=None)
-
-
 def _goodput(said: PlanSpec | PlanPool | PlanJob, at: str) -> Goodput | None:
     half = _or_none(said.goodput_plus_minus, _half_width, f"{at}.goodputPlusMinus")
     if said.goodput is not None:
         return Goodput(share(said.goodput, f"{at}.goodput"), half)
     require(half is None, f"{at}.goodputPlusMinus", "there is no goodput here for it to be of: give goodput too")
     return None
+
+
+def _failures(given: PlanFailures) -> Failures:
+    at = "spec.failures"
+    return Failures(
+        per_gpu_hour=_or_none(given.interruptions_per_gpu_hour, share, f"{at}.interruptionsPerGPUHour"),
+        stall_seconds=positive(given.checkpoint_stall_seconds, f"{at}.checkpointStallSeconds"),
+        restart_minutes=positive(given.restart_minutes, f"{at}.restartMinutes"),
+        interval_minutes=_or_none(given.checkpoint_minutes, positive, f"{at}.checkpointMinutes"),
+    )
 
 
 def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
@@ -244,7 +261,7 @@ def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
         after=tuple(dict.fromkeys(job.after)),
         goodput=Goodput(1.0, 0.0) if running and running.seen else _goodput(job, at),  # what was seen holds it
         named=frozenset(job.recipes) | ({running.recipe} if running else frozenset()),
-        fit=Fit(job.global_batch, job.gpus_per_replica, job.memory_check == "Ignore"),
+        fit=Fit(job.global_batch, job.global_batch_max, job.gpus_per_replica, job.memory_check == "Ignore"),
         not_before=_not_before(job, f"{at}.notBefore", start),
         running=running,
     )

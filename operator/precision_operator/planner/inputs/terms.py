@@ -31,6 +31,7 @@ class JobRateTerms:
     source: str
     plus_minus: float | None = None
     """Relative half-width of its 90 % band; None: not given."""
+    releases_apart: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,33 @@ class Goodput:
 
     share: float
     plus_minus: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """What interrupts jobs, where no goodput is given. None: not given; `interval_minutes`: between checkpoints."""
+
+    per_gpu_hour: float | None = None
+    stall_seconds: float = 10.0
+    restart_minutes: float = 15.0
+    interval_minutes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What decides a job's rate beside where it runs. `batch`: tokens of a step, and up to how many it may grow."""
+
+    progress: Goodput | Failures
+    batch: tuple[float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """(GPUs, efficiency) by recipe, smallest first; None: of all recipes that have none of their own. `plus_minus`:
+    relative half-width of their 90 % band, the widest that is given."""
+
+    points: Mapping[Recipe | None, tuple[tuple[int, float], ...]]
+    plus_minus: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +82,7 @@ class PoolTerms:
     limit_scope: str = "gpu"
     idle_watts_per_gpu: float = 0.0
     block_gpus: int | None = None
-    scaling: tuple[tuple[int, float], ...] = ()
-    """Of all recipes that have none of their own."""
-    recipe_scaling: Mapping[Recipe, tuple[tuple[int, float], ...]] = field(default_factory=dict)
-    scaling_plus_minus: float | None = None
-    """Relative half-width of the efficiencies' 90 % band, the widest that is given."""
+    scaling: Scaling | None = None
     memory_gibibytes: int | None = None
     """Of one GPU."""
     job_rates: tuple[JobRateTerms, ...] = ()
@@ -67,19 +91,23 @@ class PoolTerms:
     price_includes_power: bool = False
     committed_gpu_hours: float = 0.0
     power_watts: float | None = None
+    spare_nodes: int | None = None
+    repair_days: float = 3.0
     more_nodes: int = 0
     """Nodes that a question adds: like those that the pool has, in whole racks of its largest one."""
 
     def scaling_of(self, recipe: Recipe) -> tuple[tuple[int, float], ...]:
         """(GPUs, efficiency) by job size, smallest first; empty where nothing is given for this recipe."""
-        return self.recipe_scaling.get(recipe, self.scaling)
+        points = self.scaling.points if self.scaling else {}
+        return points.get(recipe, points.get(None, ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What limits a job's size beside the pools: sequences of one step, GPUs of one copy of the model."""
+    """What limits a job's size beside the pools: sequences of one step and at most, GPUs of a model's copy."""
 
     global_batch: int | None = None
+    most_batch: int | None = None
     gpus_per_replica: int | None = None
     ignored: bool = False
     """Whether neither memory nor the batch is to limit it."""
@@ -149,6 +177,9 @@ class Terms:
     objectives: tuple[Objective, ...]
     """Empty: whatever can be told."""
     goodput: Goodput | None
+    failures: Failures
+    scaling: Scaling | None
+    """Of pools that the plan does not name."""
     pools: Mapping[str, PoolTerms]
     jobs: tuple[JobTerms, ...]
     pue: float | None

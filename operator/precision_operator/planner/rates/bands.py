@@ -21,16 +21,10 @@ Z_90: Final = 1.2815515655446004
 """Standard deviations that nine in ten of a normal law lie below."""
 PROMISED: Final = 0.90
 """A deadline is promised where it is kept so often."""
-JOB_RATE_PLUS_MINUS: Final = 0.05
-"""Of a job rate without one. The same job in neighbouring releases: a standard deviation of 2.6 %, the median of 29
-published jobs (tests/planner/test_bands.py), so 4.3 % nine times in ten."""
 SCALING_PLUS_MINUS: Final = 0.05
-"""Of an efficiency without one: as a job rate, of which it is a quotient."""
+"""Of an efficiency without one."""
 GOODPUT_PLUS_MINUS: Final = 0.05
 """Of a goodput without one."""
-LEAST_GOODPUT: Final = 0.90
-"""Low end where no goodput is given and 1 is taken: Llama 3 405B made progress more than 90 % of 54 days on 16,384 GPUs
-(arXiv 2407.21783, 3.3.4)."""
 _GRID: Final = np.array([NormalDist().inv_cdf((i + 0.5) / 41) for i in range(41)])
 Figures = NDArray[np.float64]
 Name = Literal["measurement", "prediction", "slow nodes", "job rate", "scaling", "goodput"]
@@ -65,10 +59,8 @@ def plus_minus(name: Name, share: float, shared: str = "") -> BandPart:
     return BandPart(name, 1 - share, 1 + share, shared)
 
 
-def goodput_part(goodput: float | None, share: float | None, shared: str) -> BandPart:
+def goodput_part(goodput: float, share: float | None, shared: str) -> BandPart:
     """Of the share of time that a job makes progress; never above all of it."""
-    if goodput is None:
-        return BandPart("goodput", LEAST_GOODPUT, 1.0, shared)
     half = GOODPUT_PLUS_MINUS if share is None else share
     return BandPart("goodput", 1 - half, max(1.0, min(1 + half, 1 / goodput)), shared)
 
@@ -85,14 +77,12 @@ def combined(parts: Sequence[BandPart]) -> Band:
     return Band(low, min(1.0, tenth), high)
 
 
-def promised(parts: Sequence[BandPart], values: Figures) -> Figures:
-    """What nine in ten pass of these parts (of a normal law) with each row of `values` (equally likely factors)."""
-    below, above = _deviations(parts)
-    spread = _spread(below, above)
-    place = round((1 - PROMISED) * (len(spread) * values.shape[1] - 1))
-    different, rows = np.unique(values, axis=0, return_inverse=True)
-    tenths = [np.partition(np.multiply.outer(spread, row), place, axis=None)[place] for row in different]
-    return np.array(tenths, dtype=np.float64)[rows.reshape(-1)]
+def promised(below: Figures, above: Figures, values: Figures) -> Figures:
+    """What nine in ten pass, by size: of a normal law with each row of `values` (equally likely factors)."""
+    place = round((1 - PROMISED) * (len(_GRID) * values.shape[1] - 1))
+    different, rows = np.unique(np.column_stack([below, above, values]), axis=0, return_inverse=True)
+    made = [np.partition(np.multiply.outer(_spread(*row[:2]), row[2:]), place, axis=None)[place] for row in different]
+    return np.array(made, dtype=np.float64)[rows.reshape(-1)]
 
 
 def _deviations(parts: Sequence[BandPart]) -> tuple[float, float]:

@@ -103,6 +103,8 @@ class CandidatePool:
     """Whether somebody places jobs on the fastest nodes."""
     counted: int = 0
     """Nodes with a usable figure of any recipe; of `nodes` the others are assumed to be like them."""
+    spares: int = 0
+    """Nodes beside `nodes` that are kept for those in repair."""
     racks: Mapping[str, int] = field(default_factory=dict)
     """Nodes by rack or NVLink domain, where labels name it."""
     refused: Mapping[str, int] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from precision_api.exchange.request import step_words
 from precision_api.exchange.stats import BETWEEN_RUNS, Z_975, t_quantile
 from precision_api.exchange.summary import USABLE
 from precision_api.facts.names import grouped
+from precision_api.facts.plain_text import number_of
 from precision_api.facts.recipes import Recipe, risk_of
 from precision_api.kinds.capacity_plan import Doubt
 from precision_api.kinds.profile import Thresholds
@@ -31,6 +32,7 @@ from precision_operator.planner.inputs.fleet import Fleet, FleetNode, PoolFacts,
 from precision_operator.planner.inputs.quantities import InputProblem, UnusableInput
 from precision_operator.planner.inputs.terms import PoolTerms, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool, Key, PoolSample
+from precision_operator.planner.rates.failures import spares
 
 ALLOWABLE: tuple[Doubt, ...] = get_args(Doubt)
 """Why a result is refused, where a plan may ask for it all the same."""
@@ -47,7 +49,7 @@ def pools(fleet: Fleet, terms: Terms, now: datetime) -> tuple[CandidatePool, ...
     present = {name for pool in fleet.pools for name in (pool.name, pool.product)}
     workloads = {workload.key: workload for workload in fleet.workloads}
     measured = {facts.name: _measured(facts, terms, workloads, now) for facts in fleet.pools}
-    declared = {name: _declared(entry) for name, entry in terms.pools.items() if entry.name not in present}
+    declared = {name: _declared(entry, terms) for name, entry in terms.pools.items() if entry.name not in present}
     return tuple(candidate for _, candidate in sorted((measured | declared).items()))
 
 
@@ -70,25 +72,41 @@ def _one_each(fleet: Fleet, terms: Terms) -> None:
 
 def own_terms(name: str, product: str, terms: Terms) -> PoolTerms:
     """What the user says of a pool: by its name, else by its product, else nothing."""
-    return terms.pools.get(name) or terms.pools.get(product) or PoolTerms(name)
+    return terms.pools.get(name) or terms.pools.get(product) or PoolTerms(name, scaling=terms.scaling)
 
 
-def _declared(pool_terms: PoolTerms) -> CandidatePool:
+def _declared(pool_terms: PoolTerms, terms: Terms) -> CandidatePool:
+    whole, gpus = (pool_terms.nodes or 0) + pool_terms.more_nodes, pool_terms.gpus_per_node or 1
+    spare_nodes = _spares(pool_terms.name, pool_terms, whole, gpus, terms)
     notes = (
-        ()
+        _kept_as_spares(spare_nodes)
         if pool_terms.nodes and pool_terms.gpus_per_node
         else ("has no reports here; a pool of your own needs nodes, gpusPerNode",)
     )
     return CandidatePool(
         name=pool_terms.name,
         product=pool_terms.product or pool_terms.name,
-        gpus_per_node=pool_terms.gpus_per_node or 1,
-        nodes=(pool_terms.nodes or 0) + pool_terms.more_nodes if not notes else 0,
+        gpus_per_node=gpus,
+        nodes=whole - spare_nodes if pool_terms.nodes and pool_terms.gpus_per_node else 0,
+        spares=spare_nodes,
         limit_watts_per_gpu=pool_terms.limit_watts_per_gpu,
         samples={},
         terms=pool_terms,
         notes=notes,
     )
+
+
+def _spares(name: str, own: PoolTerms, nodes: int, gpus: int, terms: Terms) -> int:
+    """Nodes that no job gets; never those of jobs that run already."""
+    running = sum(job.running.gpus for job in terms.jobs if job.running and job.running.pool == name)
+    given = own.spare_nodes
+    if given is None:
+        given = 0 if own.goodput or terms.goodput or not nodes else spares(terms.failures, nodes, gpus, own.repair_days)
+    return max(0, min(given, nodes - 1, nodes - -(-running // gpus)))
+
+
+def _kept_as_spares(spare_nodes: int) -> tuple[str, ...]:
+    return (f"{number_of(spare_nodes, 'node')} kept as spares for those in repair",) if spare_nodes else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +151,9 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
     usable = {row.node.name: row.node for by_source in rows.values() for row in by_source.values()}
     counted = sum(node.count for node in usable.values())
     limits = [node.limit_watts / node.gpus for node in usable.values() if node.limit_watts]
-    planned = (pool_terms.nodes or counted) + pool_terms.more_nodes
+    whole = (pool_terms.nodes or counted) + pool_terms.more_nodes
+    spare_nodes = _spares(facts.name, pool_terms, whole, gpus, terms)
+    planned = whole - spare_nodes
     racks = Counter[str]()
     for node in usable.values():
         if node.rack:
@@ -144,6 +164,7 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
         gpus_per_node=gpus,
         nodes=planned,
         counted=counted,
+        spares=spare_nodes,
         fastest=terms.fastest,
         limit_watts_per_gpu=max(limits, default=pool_terms.limit_watts_per_gpu),
         samples=samples,
@@ -153,6 +174,7 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
         refused_recipes=frozenset(refused_recipes),
         notes=(
             *_notes(planned, gpus, sizes, counted, sum(racks.values())),
+            *_kept_as_spares(spare_nodes),
             *dict.fromkeys(note for _, left_out in chosen.values() for note in left_out),
         ),
     )

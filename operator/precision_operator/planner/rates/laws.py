@@ -17,45 +17,30 @@ worse. The band is MODEL_FACTOR either way; `python -m benchmarks.predictions` c
 another recipe is refused, since two steps in a row were never held against anything published.
 """
 
-import itertools
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist, fmean, median
+from importlib.resources import files
+from typing import Any, NamedTuple
 
-from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import three_digits
-from precision_api.facts.recipes import RECIPES, Recipe
+from precision_api.facts.products import part
+from precision_api.facts.recipes import RECIPES, Format, Recipe
 from precision_api.models.shapes import step_shape_problems
 from precision_operator.planner.inputs.fleet import WorkloadFacts
 from precision_operator.planner.inputs.workloads import JobWorkload
-from precision_operator.planner.rates.published import (
-    ModelClass,
-    PublishedModel,
-    PublishedRow,
-    PublishedStep,
-    described,
-    model_steps,
-    published_rows,
-    recipe_steps,
-)
+from precision_operator.planner.rates.published import ModelClass, PublishedModel, described
 
-CONTENT, CONFIDENCE = 0.90, 0.90
-MOST_FACTOR: Mapping[ModelClass, float] = {"dense": 1.16, "mixture of experts": 1.40, "hybrid mixture of experts": 1.40}
-"""A wider band says too little to plan with: the prediction is refused."""
 MODEL_FACTOR: Mapping[ModelClass, float] = {"dense": 1.35, "mixture of experts": 2.2, "hybrid mixture of experts": 2.2}
 """The rate may be so much higher or lower than equal FLOP/s say."""
-_GAINS = [step / 100 for step in range(30, 71, 2)]
-_CROSSINGS = [100.0 * step for step in range(61)]
-_SAVED = {"bf16": 0.0, "fp8": 0.5, "fp4": 0.75}
-"""Share of the GEMMs' BF16 time that a recipe saves, by its format, whose's throughput is 1, 2 or 4 x that of BF16."""
+ONE_MODEL = 1.35
+"""High over low of a format that is known from one model: two products of it say little of the next model."""
+_FASTER: Mapping[Format, float] = {"bf16": 1.0, "fp8": 2.0, "fp4": 4.0}
+"""Peak over that of BF16, where the product's own is not known."""
 FARTHEST_WIDTH = 2.0
 """A recipe is predicted for models up to so much narrower or wider than those of which its format is known."""
-FEWEST_PAIRS = 4
-"""(model, product) behind a band."""
-Pair = tuple[str, str]
-"""(model, product)"""
 FARTHEST: Mapping[ModelClass, float] = {"dense": 50.0, "mixture of experts": 12.0, "hybrid mixture of experts": 12.0}
 """FLOPs per token may differ by so much, either way: the farthest published pairs are 8B to 405B (49 x) and Qwen3 30B
 to DeepSeek-V3 (11 x)."""
@@ -73,14 +58,17 @@ class RecipeLaw:
     crossing: float
     slower: float
 
-    def level(self, recipe: Recipe, width: float) -> float:
-        """Logarithm of the rate over that of BF16."""
+    def level(self, recipe: Recipe, width: float, product: str) -> float:
+        """Logarithm of the rate over that of BF16. Of their BF16 time GEMMs save what the product's peaks say."""
         share = 2 * (1 - math.exp(-self.gain * max(0.0, 1 - self.crossing / width)))
-        return -math.log(1 - _SAVED[RECIPES[recipe].format] * share) - (self.slower if recipe == "mxfp8" else 0.0)
+        format_, gpu = RECIPES[recipe].format, part(product)
+        faster = (gpu.peaks[format_] or 0.0) / gpu.bf16_flops if gpu else 0.0
+        saved = 1 - 1 / (faster or _FASTER[format_])
+        return -math.log(1 - saved * share) - (self.slower if recipe == "mxfp8" else 0.0)
 
-    def ratio(self, recipes: tuple[Recipe, Recipe], width: float) -> float:
+    def ratio(self, recipes: tuple[Recipe, Recipe], width: float, product: str) -> float:
         """Logarithm of the second recipe's rate over the first one's."""
-        return self.level(recipes[1], width) - self.level(recipes[0], width)
+        return self.level(recipes[1], width, product) - self.level(recipes[0], width, product)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +78,7 @@ class Predicted:
     ratio: float
     low: float
     high: float
+    note: str = ""
 
     @property
     def decided(self) -> int:
@@ -97,71 +86,47 @@ class Predicted:
         return (self.low > 1) - (self.high < 1)
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """Published steps of one kind, with the models that they are of."""
+class KnownFormat(NamedTuple):
+    """A format of which something is published, with the model and how wide its matrices are."""
 
-    recipes: tuple[PublishedStep, ...]
-    models: tuple[PublishedStep, ...]
-    described: Mapping[str, PublishedModel]
-
-    def without(self, left_out: frozenset[Pair]) -> "Evidence":
-        """Without all steps of these (model, product)."""
-        kept = [tuple(s for s in steps if not s.pairs & left_out) for steps in (self.recipes, self.models)]
-        return Evidence(kept[0], kept[1], self.described)
-
-    def model(self, step: PublishedStep) -> PublishedModel:
-        """The model of a step between recipes."""
-        return self.described[step.models[0]]
-
-
-def evidence(rows: Sequence[PublishedRow], described: Mapping[str, PublishedModel]) -> Evidence:
-    return Evidence(tuple(recipe_steps(rows)), tuple(model_steps(rows)), described)
-
-
-@lru_cache(maxsize=1)
-def published() -> Evidence:
-    """What the published rows of this package say."""
-    return evidence(*published_rows())
+    kind: str
+    format: Format
+    model: str
+    width: float
 
 
 @dataclass(frozen=True)
 class RecipeBook:
-    """A fitted law with what it was fitted to, and how far off it is: all that predicting a recipe needs."""
+    """A fitted law with what it was fitted to, and how far off it is: all that predicting a recipe needs.
+
+    `half_width`, by kind (dense or experts): of the band's logarithm; a kind of which too little is known has none.
+    """
 
     law: RecipeLaw
-    known: Evidence
-    misses: Mapping[tuple[bool, Pair], float]
-    """Root mean square of the logarithmic residuals, by whether there are experts, and (model, product)."""
+    known: tuple[KnownFormat, ...]
+    half_width: Mapping[str, float]
 
-    def predicted(self, model: PublishedModel, recipes: tuple[Recipe, Recipe]) -> Predicted | str:
+    def predicted(self, model: PublishedModel, recipes: tuple[Recipe, Recipe], product: str) -> Predicted | str:
         """The second recipe's rate over the first one's, or why it can't be told."""
-        if model.kind not in MOST_FACTOR:
-            return f"no pair of recipes is published for a model of this class ({model.kind})"
+        half_width, alone = self.half_width.get(kind_of(model.kind)), []
+        if model.kind == "hybrid" or half_width is None:
+            return f"too few pairs of recipes are published of models of this class ({model.kind}), or too far apart"
         for recipe in recipes:
-            problem = self._unknown(model, recipe)
+            known = [k for k in self.known if (k.kind, k.format) == (kind_of(model.kind), RECIPES[recipe].format)]
+            problem = self._unknown(model, recipe, known)
             if problem:
                 return problem
-        misses = [miss for (experts, _), miss in self.misses.items() if experts == _has_experts(model.kind)]
-        if len(misses) < FEWEST_PAIRS:
-            return f"only {len(misses)} published pairs of models of this class are known: at least {FEWEST_PAIRS}"
-        spread = math.sqrt(fmean(miss * miss for miss in misses))
-        half_width = max(spread * tolerance(len(misses)), *misses)
-        if half_width > math.log(MOST_FACTOR[model.kind]):
-            return f"published pairs lie too far apart (a factor of {math.exp(half_width):.2f} either way)"
-        return _banded(self.law.ratio(recipes, model.width), half_width)
+            if len({k.model for k in known}) == 1:
+                alone.append(f"{recipe} is known from one model alone, {known[0].model}; ")
+        half_width = max(half_width, math.log(ONE_MODEL) / 2 if alone else 0.0)
+        return _banded(self.law.ratio(recipes, model.width, product), half_width, "".join(alone))
 
-    def _unknown(self, model: PublishedModel, recipe: Recipe) -> str:
+    def _unknown(self, model: PublishedModel, recipe: Recipe, known: list[KnownFormat]) -> str:
         """Why nothing is known of `recipe` for models like this one; empty where something is."""
-        reached = self._reached(model)
-        widths = [
-            self._reached(self.known.model(step))
-            for step in self.known.recipes
-            if _has_experts(self.known.model(step).kind) == _has_experts(model.kind)
-            and RECIPES[recipe].format in [RECIPES[measured].format for measured in step.recipes]
-        ]
-        if not widths:
+        if not known:
             return f"no published pair tells what {recipe} gains on a model of this class ({model.kind})"
+        # Below the crossing no width gains anything: there they are all alike.
+        reached, *widths = (max(width, self.law.crossing) for width in (model.width, *(k.width for k in known)))
         nearest = min(widths, key=lambda width: abs(math.log(width / reached)))
         if max(nearest / reached, reached / nearest) <= FARTHEST_WIDTH:
             return ""
@@ -171,56 +136,24 @@ class RecipeBook:
             f"{three_digits(model.width)}; the nearest that is known {three_digits(nearest)})"
         )
 
-    def _reached(self, model: PublishedModel) -> float:
-        """Below the crossing no width gains anything: there they are all alike."""
-        return max(model.width, self.law.crossing)
-
-
-def recipe_book(published_steps: Evidence) -> RecipeBook:
-    """The law of this evidence and its misses, each (model, product) left out once."""
-    by_pair: dict[tuple[bool, Pair], list[float]] = {}
-    laws: dict[frozenset[Pair], RecipeLaw] = {}
-    for step in published_steps.recipes:
-        model, pair = published_steps.model(step), (step.models[0], step.product)
-        if step.pairs not in laws:
-            laws[step.pairs] = fitted(published_steps.without(step.pairs))
-        miss = step.log_ratio - laws[step.pairs].ratio(step.recipes, model.width)
-        by_pair.setdefault((_has_experts(model.kind), pair), []).append(miss)
-    misses = {key: math.sqrt(fmean(miss * miss for miss in values)) for key, values in by_pair.items()}
-    return RecipeBook(fitted(published_steps), published_steps, misses)
-
 
 @lru_cache(maxsize=1)
 def published_recipes() -> RecipeBook:
-    """The law of the published rows of this package."""
-    return recipe_book(published())
+    """What `python -m benchmarks.predictions --write` fitted to the published rows."""
+    data = _written()
+    return RecipeBook(RecipeLaw(**data["law"]), tuple(KnownFormat(*row) for row in data["known"]), data["half_width"])
 
 
-def fitted(published_steps: Evidence) -> RecipeLaw:
-    """The law of these steps between recipes, dense models alone."""
-    points = _points(published_steps)
-    first: Recipe = "bf16"
-    gains = [(width, value) for recipes, width, value in points if recipes == (first, "fp8_current")]
-    _, gain, crossing = min(
-        (sum(abs(value - gain * max(0.0, 1 - crossing / width)) for width, value in gains), gain, crossing)
-        for gain, crossing in itertools.product(_GAINS, _CROSSINGS)
-    )
-    law = RecipeLaw(gain, crossing, 0.0)
-    slower = [law.ratio(recipes, width) - value for recipes, width, value in points if recipes[1] == "mxfp8"]
-    return RecipeLaw(gain, crossing, median(slower) if slower else 0.0)
+def _written() -> dict[str, Any]:
+    written: dict[str, Any] = json.loads(files(__package__).joinpath("recipe_law.json").read_text(encoding="utf-8"))
+    return written
 
 
-def _points(published_steps: Evidence) -> list[tuple[tuple[Recipe, Recipe], float, float]]:
-    """(recipes, width, median of the logarithmic ratios) of each dense (model, product)."""
-    ratios = grouped(
-        ((step.models[0], step.product, step.recipes), step.log_ratio)
-        for step in published_steps.recipes
-        if not _has_experts(published_steps.model(step).kind) and not step.partly_higher
-    )
-    return [
-        (recipes, published_steps.described[model].width, median(values))
-        for (model, _, recipes), values in ratios.items()
-    ]
+@lru_cache(maxsize=64)
+def releases_apart(wanted: JobWorkload, distance: int) -> float:
+    """What a job's rates differ by, as a factor either way, in software so many releases apart: nine times in ten."""
+    by_distance = _written()["releases"][kind_of(described(wanted.model).kind if wanted.model else UNKNOWN_CLASS)]
+    return float(by_distance[min(distance, len(by_distance)) - 1])
 
 
 def model_band(first: PublishedModel, second: PublishedModel) -> Predicted | str:
@@ -236,27 +169,15 @@ def model_band(first: PublishedModel, second: PublishedModel) -> Predicted | str
 
 
 def _article(kind: ModelClass) -> str:
-    return f"a {kind}" if _has_experts(kind) else "a dense model"
+    return f"a {kind}" if kind_of(kind) == "experts" else "a dense model"
 
 
-def _has_experts(kind: ModelClass) -> bool:
-    return kind != "dense"
+def kind_of(kind: ModelClass) -> str:
+    return "dense" if kind == "dense" else "experts"
 
 
-def _banded(middle: float, half_width: float) -> Predicted:
-    return Predicted(math.exp(middle), math.exp(middle - half_width), math.exp(middle + half_width))
-
-
-def tolerance(number: int) -> float:
-    """Standard deviations to either side that hold CONTENT of a normal law with CONFIDENCE, known by `number` values.
-
-    Howe (1969): z sqrt((n - 1) (1 + 1 / n) / chi2), the chi-squared quantile by Wilson and Hilferty (1931).
-    """
-    free = number - 1
-    z = NormalDist().inv_cdf((1 + CONTENT) / 2)
-    tail = NormalDist().inv_cdf(1 - CONFIDENCE)
-    quantile = free * (1 - 2 / (9 * free) + tail * math.sqrt(2 / (9 * free))) ** 3
-    return z * math.sqrt(free * (1 + 1 / number) / quantile)
+def _banded(middle: float, half_width: float, note: str = "") -> Predicted:
+    return Predicted(math.exp(middle), math.exp(middle - half_width), math.exp(middle + half_width), note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +187,7 @@ class Transfer:
     factor: float
     low: float
     high: float
+    note: str = ""
 
     @property
     def width(self) -> float:
@@ -292,14 +214,14 @@ def _class_band(measured: WorkloadFacts | JobWorkload, wanted: JobWorkload) -> P
     return f"{wanted.name} can't be predicted from {measured.name}: {band}" if isinstance(band, str) else band
 
 
-def recipe_transfer(wanted: JobWorkload, measured: Recipe, recipe: Recipe) -> Transfer | str:
+def recipe_transfer(wanted: JobWorkload, measured: Recipe, recipe: Recipe, product: str) -> Transfer | str:
     """How the rate of `wanted` in `recipe` follows from its rate in `measured`, or why it doesn't."""
     if wanted.model is None:
         return f"{recipe} can't be predicted from {measured}: the job gives no model, so its matrices are not known"
-    ratio = published_recipes().predicted(described(wanted.model), (measured, recipe))
+    ratio = published_recipes().predicted(described(wanted.model), (measured, recipe), product)
     if isinstance(ratio, str):
         return f"{recipe} can't be predicted from {measured}: {ratio}; profile it"
-    return Transfer(ratio.ratio, ratio.low / ratio.ratio, ratio.high / ratio.ratio)
+    return Transfer(ratio.ratio, ratio.low / ratio.ratio, ratio.high / ratio.ratio, ratio.note)
 
 
 def _too_far(measured: WorkloadFacts | JobWorkload, wanted: JobWorkload) -> str:

@@ -55,12 +55,13 @@ def true_limits(job: JobTerms, pool: CandidatePool, recipe: Recipe) -> SizeLimit
         least = fewest_gpus(job.target, recipe, memory, fit.gpus_per_replica)
         why_least = _too_few(job, pool, recipe, least, memory)
         copy = copy or _copy(job.target, recipe, memory)
-    if fit.global_batch is None or copy is None:
+    sequences = fit.most_batch or fit.global_batch
+    if sequences is None or copy is None:
         return SizeLimits(least, None, why_least)
-    most = fit.global_batch * copy
+    most = sequences * copy
     assumed = "" if fit.gpus_per_replica else ", taken as the fewest that could hold it (give gpusPerReplica)"
     why_most = (
-        f"a global batch of {fit.global_batch} sequences feeds {most} GPUs at most: one sequence for each copy of the "
+        f"a global batch of {sequences} sequences feeds {most} GPUs at most: one sequence for each copy of the "
         f"model, {copy} GPUs a copy{assumed}"
     )
     return SizeLimits(least, most, why_least, why_most)

@@ -9,17 +9,18 @@ import numpy as np
 from precision_api.facts.products import part
 from precision_api.facts.recipes import Recipe
 from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY, WATTS_PER_MEGAWATT
-from precision_operator.planner.inputs.terms import Goodput, JobTerms, PlanClock, Terms
+from precision_operator.planner.inputs.terms import Conditions, JobTerms, PlanClock, Terms
 from precision_operator.planner.rates import bands
 from precision_operator.planner.rates.bands import Figures
 from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.rates.failures import progress
 from precision_operator.planner.rates.memory_fit import SizeLimits, true_limits
 from precision_operator.planner.rates.speed import (
-    ALONE,
     RateSource,
-    band_parts,
+    beyond_published,
+    conditions_of,
     drawn,
-    goodput_of,
+    normal_parts,
     placed_on,
     scaling,
     slowest,
@@ -141,7 +142,7 @@ def sizes_of(
             continue
         limits = SizeLimits() if job.running or job.fit.ignored else true_limits(job, pool, source.recipe)
         row = OfferedRecipe(source, electric, limits, known_gpus(source))
-        offered, why = _rows(row, numbers * block, block, goodput_of(job, pool, terms), clock)
+        offered, why = _rows(row, numbers * block, block, conditions_of(job, pool, terms), clock)
         rows.append(offered)
         recipes.append(row)
         if why:
@@ -151,10 +152,10 @@ def sizes_of(
 
 
 _Rows = tuple[Figures, ...]
-"""What one recipe offers: GPUs, tiers, rates, what nine in ten pass, and what deadlines are held against."""
+"""What one recipe offers: GPUs, tiers, rates, and what nine in ten pass."""
 
 
-def _rows(row: OfferedRecipe, gpus: Counts, block: int, goodput: Goodput | None, clock: PlanClock) -> tuple[_Rows, str]:
+def _rows(row: OfferedRecipe, gpus: Counts, block: int, conditions: Conditions, clock: PlanClock) -> tuple[_Rows, str]:
     """(what can be had, why the smallest size that can't be had can't)."""
     pool, sample = row.source.pool, row.source.sample
     allowed = (gpus >= row.limits.least) & (gpus <= min(row.known, row.limits.most or row.known))
@@ -165,52 +166,49 @@ def _rows(row: OfferedRecipe, gpus: Counts, block: int, goodput: Goodput | None,
     columns = []
     for tier in pool.tiers if pool.fastest and sample else (0,):
         inside = mine[-(-mine // pool.gpus_per_node) <= tier] if tier else mine
-        middle, promised = size_rates(row.source, inside, goodput, tier, clock)
+        middle, promised = size_rates(row.source, inside, conditions, tier, clock)
         held = ~np.isnan(middle)
-        refusals += [(size, str(speed(row.source, size, goodput, tier))) for size in inside[~held][:1].tolist()]
-        deadline = middle if row.source.upper_bound else promised
+        refusals += [(size, str(speed(row.source, size, conditions, tier))) for size in inside[~held][:1].tolist()]
         tiers = np.full(len(inside), tier)
-        columns.append([column[held] for column in (inside, tiers, middle, promised, deadline)])
+        columns.append([column[held] for column in (inside, tiers, middle, promised)])
     return tuple(map(np.concatenate, zip(*columns, strict=True))), min(refusals, default=(0, ""))[1]
 
 
 def size_rates(
-    source: RateSource, gpus: Counts, goodput: Goodput | None, fastest_of: int, clock: PlanClock
+    source: RateSource, gpus: Counts, conditions: Conditions, fastest_of: int, clock: PlanClock
 ) -> SizeRates:
     """As `speed` for each of these numbers of GPUs. Raises OutOfTime."""
     rows = max(1, CELLS // max(source.pool.nodes, 1)) if source.sample else max(1, len(gpus))
     parts: list[SizeRates] = [(np.zeros(0), np.zeros(0))]
     for at in range(0, len(gpus), rows):
         clock.check()
-        parts.append(_size_rates(source, gpus[at : at + rows], goodput, fastest_of))
+        parts.append(_size_rates(source, gpus[at : at + rows], conditions, fastest_of))
     return np.concatenate([middle for middle, _ in parts]), np.concatenate([promised for _, promised in parts])
 
 
-def _size_rates(source: RateSource, gpus: Counts, goodput: Goodput | None, fastest_of: int) -> SizeRates:
-    middle = gpus * source.per_gpu * scaling(source, gpus) * (1.0 if goodput is None else goodput.share)
+def _size_rates(source: RateSource, gpus: Counts, conditions: Conditions, fastest_of: int) -> SizeRates:
+    middle = gpus * source.per_gpu * scaling(source, gpus, conditions).middle
+    middle *= progress(conditions.progress, gpus).middle
     law = None
     if source.sample is not None and placed_on(source.pool, source.sample, fastest_of):  # known, whatever the size
-        middle *= slowest(source, int(gpus[0]), fastest_of).days
+        middle *= [slowest(source, size, fastest_of).days for size in gpus.tolist()]
     elif source.sample is not None:
-        law = drawn(source.pool, source.sample, gpus)
+        raw = drawn(source.pool, source.sample, gpus)
+        law = Stragglers(*(beyond_published(source, gpus, part) for part in (raw.days, raw.low, raw.high, raw.values)))
         middle *= law.days
-    return middle, middle * _promised(source, gpus, goodput, law)
+    return middle, middle * _promised(source, gpus, conditions, law)
 
 
-def _promised(source: RateSource, gpus: Counts, goodput: Goodput | None, law: Stragglers | None) -> Figures:
+def _promised(source: RateSource, gpus: Counts, conditions: Conditions, law: Stragglers | None) -> Figures:
     """What nine in ten pass, relative to the middle; `law` of the slowest node, where it has a band."""
-    made = np.ones(len(gpus))
-    rate = source.job_rate
-    unscaled = gpus <= source.pool.gpus_per_node if rate is None else gpus == rate.gpus
-    for group in (np.flatnonzero(unscaled), np.flatnonzero(~unscaled)):
-        if not len(group):
-            continue
-        parts = tuple(band_parts(source, int(gpus[group[0]]), goodput, ALONE))
-        made[group] = bands.combined(parts).promised
-        if law is not None and (law.low != law.high)[group].any():
-            uncertain = group[(law.low != law.high)[group]]
-            made[uncertain] = np.minimum(1.0, bands.promised(parts, law.values[uncertain]) / law.days[uncertain])
-    return made
+    lows = [np.log(low) ** 2 for _, low, _, _ in normal_parts(source, gpus, conditions)]
+    highs = [np.log(high) ** 2 for _, _, high, _ in normal_parts(source, gpus, conditions)]
+    below, above = (np.sqrt(sum(squares)) / bands.Z_95 for squares in (lows, highs))
+    made = np.exp(-bands.Z_90 * below)
+    if law is not None:
+        rows = np.flatnonzero((law.low != law.high) & ~np.isnan(below))
+        made[rows] = np.minimum(1.0, bands.promised(below[rows], above[rows], law.values[rows]) / law.days[rows])
+    return np.asarray(made)
 
 
 def _refusal(row: OfferedRecipe, gpus: int) -> str:
@@ -228,7 +226,7 @@ def _undominated(rows: Sequence[_Rows], means: Sequence[float | None]) -> _Colum
     Of equal ones the first.
     """
     recipe = np.concatenate([np.zeros(0), *(np.full(len(row[0]), i) for i, row in enumerate(rows))]).astype(np.int64)
-    gpus, tier, rates, promised, deadline = map(np.concatenate, zip((np.zeros(0),) * 5, *rows, strict=True))
+    gpus, tier, rates, promised = map(np.concatenate, zip((np.zeros(0),) * 4, *rows, strict=True))
     watts = np.array([math.inf if mean is None else mean for mean in means] or [0.0])[recipe]
     burden = np.stack([1 / rates, 1 / promised, watts * gpus / rates])
     order = np.lexsort((recipe, tier, gpus))
@@ -242,7 +240,7 @@ def _undominated(rows: Sequence[_Rows], means: Sequence[float | None]) -> _Colum
                 beats = (other <= mine).all(axis=1)
                 beaten[i] |= beats if j < i else beats & (other != mine).any(axis=1)
     kept = order[~beaten[recipe[order], places]]
-    return recipe[kept], gpus[kept].astype(np.int64), tier[kept].astype(np.int64), rates[kept], deadline[kept]
+    return recipe[kept], gpus[kept].astype(np.int64), tier[kept].astype(np.int64), rates[kept], promised[kept]
 
 
 def _by_size(recipe: Counts, gpus: Figures, tier: Figures) -> tuple[Counts, int]:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from precision_api.exchange.stats import Z_975
 from precision_api.facts.plain_text import number_of
@@ -23,18 +24,21 @@ from precision_api.facts.products import part
 from precision_api.facts.recipes import Recipe, risk_of, support
 from precision_api.kinds.capacity_plan import Basis
 from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY, age
-from precision_operator.planner.inputs.terms import Goodput, JobRateTerms, JobTerms, Terms
+from precision_operator.planner.inputs.terms import Conditions, Failures, JobRateTerms, JobTerms, Terms
 from precision_operator.planner.inputs.workloads import JobWorkload
 from precision_operator.planner.rates import bands, straggler
 from precision_operator.planner.rates.candidate_pool import CandidatePool, PoolSample, verdict_counts
 from precision_operator.planner.rates.evidence import ALLOWABLE
-from precision_operator.planner.rates.laws import Transfer, recipe_transfer, shape_problem, transfer
+from precision_operator.planner.rates.failures import progress
+from precision_operator.planner.rates.laws import Transfer, recipe_transfer, releases_apart, shape_problem, transfer
+from precision_operator.planner.rates.size_law import CLUSTERS_OWN, Kept, Sized, size_class
 
 NOT_MEASURED = "was not measured here"
 UNLISTED = "and neither the job nor a profile of its model names it: list it in the job's recipes"
 MADE_UP: tuple[Basis, ...] = ("simulated", "replayed")
 WHOLE = Transfer(1.0, 1.0, 1.0)
 ALONE = straggler.Straggler(1.0, 1.0, 1.0)
+NOBODYS = JobWorkload("", "", 1.0)
 
 
 def days(tokens: float, tokens_per_second: float) -> float:
@@ -74,20 +78,22 @@ class RateSource:
     text: str
     sample: PoolSample | None = None
     job_rate: JobRateTerms | None = None
-    speeds: dict[tuple[int, Goodput | None, int], Speed | str] = field(default_factory=dict, compare=False, repr=False)
-    """Rates that were worked out, by GPUs, goodput and placement: jobs of one workload share them."""
+    wanted: JobWorkload = NOBODYS
+    speeds: dict[tuple[int, Conditions, int], Speed | str] = field(default_factory=dict, compare=False, repr=False)
+    """Rates that were worked out, by GPUs, conditions and placement: jobs of one workload share them."""
 
     @property
     def upper_bound(self) -> bool:
-        """Whether communication is not in the rate."""
-        return self.job_rate is None and not self.pool.terms.scaling_of(self.recipe)
+        """Whether nothing tells what communication takes of it: only sizes of a node are offered then."""
+        return self.job_rate is None and not self.pool.terms.scaling_of(self.recipe) and not sized(self).published
 
 
 def sources(
     pool: CandidatePool, wanted: JobWorkload, recipes: Iterable[Recipe], named: frozenset[Recipe] = frozenset()
 ) -> Mapping[Recipe, RateSource | str]:
     """By recipe: the best source in this pool, or why there is none; `named`: those that the plan names."""
-    return {recipe: _source(pool, wanted, recipe, recipe in named) for recipe in recipes}
+    made = {recipe: _source(pool, wanted, recipe, recipe in named) for recipe in recipes}
+    return {recipe: of if isinstance(of, str) else replace(of, wanted=wanted) for recipe, of in made.items()}
 
 
 def _source(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, named: bool) -> RateSource | str:
@@ -150,11 +156,12 @@ def _other_recipes(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, nam
     pairs = "by published pairs; "
     for rate in pool.terms.job_rates:
         if rate.recipe != recipe and rate.target.key == wanted.key:
-            step, way = recipe_transfer(wanted, rate.recipe, recipe), f"predicted from {rate.recipe} {pairs}"
+            step = recipe_transfer(wanted, rate.recipe, recipe, pool.product)
+            way = f"predicted from {rate.recipe} {pairs}"
             yield rate.recipe, _of_job(pool, replace(rate, recipe=recipe), step, way)
     for (key, measured), sample in sorted(pool.samples.items()):
         if measured != recipe and key == wanted.key:
-            step, way = recipe_transfer(wanted, measured, recipe), f"predicted from {measured} {pairs}"
+            step, way = recipe_transfer(wanted, measured, recipe, pool.product), f"predicted from {measured} {pairs}"
             yield measured, _of_sample(pool, sample, recipe, step, way)
 
 
@@ -190,7 +197,7 @@ def _of_job(pool: CandidatePool, rate: JobRateTerms, step: Transfer | str = WHOL
         half_width=0.0,
         watts_per_gpu=rate.watts_per_gpu,
         power_scope=pool.terms.power_scope,
-        text=f"{way}job rate at {rate.gpus} GPUs: {rate.source}",
+        text=f"{way}{step.note}job rate at {rate.gpus} GPUs: {rate.source}",
         job_rate=rate,
     )
 
@@ -210,29 +217,30 @@ def _of_sample(
         half_width=sample.half_width,
         watts_per_gpu=sample.watts_per_gpu,
         power_scope=sample.power_scope,
-        text=f"{way}{_told(sample)}",
+        text=f"{way}{step.note}{_told(sample)}",
         sample=sample,
     )
 
 
-def speed(source: RateSource, gpus: int, goodput: Goodput | None, fastest_of: int) -> Speed | str:
+def speed(source: RateSource, gpus: int, conditions: Conditions, fastest_of: int) -> Speed | str:
     """The rate of a job on `gpus` GPUs, or why it can't have that size.
 
     `fastest_of`: it is placed within so many of the fastest nodes of the pool; 0: on nodes drawn at random.
     """
-    asked = gpus, goodput, fastest_of
+    asked = gpus, conditions, fastest_of
     if asked not in source.speeds:
-        source.speeds[asked] = _speed(source, gpus, goodput, fastest_of)
+        source.speeds[asked] = _speed(source, gpus, conditions, fastest_of)
     return source.speeds[asked]
 
 
-def _speed(source: RateSource, gpus: int, goodput: Goodput | None, fastest_of: int) -> Speed | str:
-    kept = float(scaling(source, np.array([gpus]))[0])
+def _speed(source: RateSource, gpus: int, conditions: Conditions, fastest_of: int) -> Speed | str:
+    at = np.array([gpus])
+    kept = float(scaling(source, at, conditions).middle[0])
     if math.isnan(kept):
-        return _unscaled(source, gpus)
-    slow = slowest(source, gpus, fastest_of)
-    middle = gpus * source.per_gpu * kept * slow.days * (1.0 if goodput is None else goodput.share)
-    parts = tuple(band_parts(source, gpus, goodput, slow))
+        return _unscaled(source, gpus, conditions)
+    slow, share = slowest(source, gpus, fastest_of), float(progress(conditions.progress, at).middle[0])
+    middle = gpus * source.per_gpu * kept * slow.days * share
+    parts = tuple(band_parts(source, gpus, conditions, slow))
     band = bands.combined(parts)
     return Speed(
         tokens_per_second=middle,
@@ -245,48 +253,76 @@ def _speed(source: RateSource, gpus: int, goodput: Goodput | None, fastest_of: i
 
 
 def band_parts(
-    source: RateSource, gpus: int, goodput: Goodput | None, slow: straggler.Straggler
+    source: RateSource, gpus: int, conditions: Conditions, slow: straggler.Straggler
 ) -> Iterator[bands.BandPart]:
     """Why the rate may be off. What jobs of one pool have in common they share."""
-    pool, rate = source.pool, source.job_rate
-    if rate is None:
-        yield bands.plus_minus("measurement", source.half_width * bands.Z_95 / Z_975, f"measurement {pool.name}")
-    else:
-        half = bands.JOB_RATE_PLUS_MINUS if rate.plus_minus is None else rate.plus_minus
-        yield bands.plus_minus("job rate", half, f"{rate.source} {rate.target.key}")
-    if source.basis == "predicted":
-        shared = f"{pool.product} {source.recipe} {source.text}"
-        yield bands.BandPart("prediction", source.step.low, source.step.high, shared)
+    for name, low, high, shared in normal_parts(source, np.array([gpus]), conditions):
+        if low[0] < high[0]:
+            yield bands.BandPart(name, float(low[0]), float(high[0]), shared)
     if slow.low != slow.high:
         factors = tuple(value / slow.days for value in slow.values)
         yield bands.BandPart("slow nodes", slow.low / slow.days, slow.high / slow.days, values=factors)
-    if pool.terms.scaling_of(source.recipe) and (gpus > pool.gpus_per_node if rate is None else gpus != rate.gpus):
-        asked = pool.terms.scaling_plus_minus
-        half = bands.SCALING_PLUS_MINUS if asked is None else asked
-        yield bands.plus_minus("scaling", half, f"scaling {pool.name}")
-    share = None if goodput is None else goodput.share
-    yield bands.goodput_part(share, None if goodput is None else goodput.plus_minus, f"goodput {pool.name}")
 
 
-def scaling(source: RateSource, gpus: straggler.Counts) -> straggler.Rates:
-    """What communication leaves, by size: linear in log(GPUs) between the user's points; NaN beyond what is known."""
+def normal_parts(
+    source: RateSource, gpus: straggler.Counts, conditions: Conditions
+) -> Iterator[tuple[bands.Name, bands.Figures, bands.Figures, str]]:
+    """All but the slow nodes, as BandPart is made of, by size."""
+    pool, rate, ones = source.pool, source.job_rate, np.ones(len(gpus))
+    if rate is None:
+        half, shared = source.half_width * bands.Z_95 / Z_975, f"measurement {pool.name}"
+        yield "measurement", (1 - half) * ones, (1 + half) * ones, shared
+    else:
+        half, factor = rate.plus_minus or 0.0, releases_apart(rate.target, rate.releases_apart)
+        low, high = (1 / factor, factor) if rate.plus_minus is None else (1 - half, 1 + half)
+        yield "job rate", low * ones, high * ones, f"{rate.source} {rate.target.key}"
+    if source.basis == "predicted":
+        shared = f"{pool.product} {source.recipe} {source.text}"
+        yield "prediction", source.step.low * ones, source.step.high * ones, shared
+    kept, share = scaling(source, gpus, conditions), progress(conditions.progress, gpus)
+    who = pool.name if pool.terms.scaling_of(source.recipe) else f"by published jobs, {size_class(source.wanted)}"
+    yield "scaling", kept.low / kept.middle, kept.high / kept.middle, f"scaling {who}"
+    who = "failures" if isinstance(conditions.progress, Failures) else pool.name
+    yield "goodput", share.low / share.middle, share.high / share.middle, f"goodput {who}"
+
+
+def sized(source: RateSource, batch: tuple[float | None, float | None] = (None, None)) -> Sized:
+    """What published jobs tell of this one's sizes."""
+    gpu, per_gpu = part(source.pool.product), source.per_gpu * source.wanted.flops_per_token / 1e15
+    base = source.job_rate.gpus if source.job_rate else source.pool.gpus_per_node
+    return Sized(source.wanted, gpu.product if gpu else source.pool.product, base, per_gpu, batch)
+
+
+def scaling(source: RateSource, gpus: straggler.Counts, conditions: Conditions) -> Kept:
+    """What communication leaves, by size: linear in log(GPUs) between the user's points, else by published jobs.
+
+    NaN beyond what is known. Fewer GPUs lose no more than the measured job.
+    """
     points, rate = source.pool.terms.scaling_of(source.recipe), source.job_rate
     if not points:
-        # Fewer GPUs lose no more to communication than the measured job; of more, nothing is known.
-        return np.ones(len(gpus)) if rate is None else np.where(gpus <= rate.gpus, 1.0, math.nan)
+        return sized(source, conditions.batch).kept(gpus.astype(np.float64))
     if points[0][0] > source.pool.gpus_per_node:
         points = ((source.pool.gpus_per_node, 1.0), *points)
     sizes, efficiencies = np.log([size for size, _ in points]), np.array([share for _, share in points])
     at = gpus if rate is None else np.append(gpus, rate.gpus)
     kept = np.asarray(np.interp(np.log(at), sizes, efficiencies, right=math.nan), dtype=np.float64)
-    return kept if rate is None else kept[:-1] / kept[-1]
+    kept = kept if rate is None else kept[:-1] / kept[-1]
+    given = source.pool.terms.scaling.plus_minus if source.pool.terms.scaling else None
+    here = gpus <= source.pool.gpus_per_node if rate is None else gpus == rate.gpus
+    half = np.where(here, 0.0, bands.SCALING_PLUS_MINUS if given is None else given)
+    return Kept(kept, kept * (1 - half), kept * (1 + half))
 
 
-def _unscaled(source: RateSource, gpus: int) -> str:
+def by_law(source: RateSource, gpus: straggler.Counts) -> NDArray[np.bool_]:
+    """Whether published jobs tell what these sizes keep."""
+    return np.asarray((gpus > sized(source).base) & (not source.pool.terms.scaling_of(source.recipe)))
+
+
+def _unscaled(source: RateSource, gpus: int, conditions: Conditions) -> str:
     """Why nothing is known of so many GPUs."""
     points, rate = source.pool.terms.scaling_of(source.recipe), source.job_rate
-    if rate is not None and not points:
-        return f"the job rate was measured at {rate.gpus} GPUs: for {gpus} give the pool's scaling"
+    if not points:
+        return sized(source, conditions.batch).problem(gpus)
     last = points[-1][0]
     unknown = rate.gpus if rate is not None and gpus <= last else gpus
     return f"scaling is given up to {last} GPUs, not for {unknown}: add a point"
@@ -294,7 +330,7 @@ def _unscaled(source: RateSource, gpus: int) -> str:
 
 def slowest(source: RateSource, gpus: int, fastest_of: int) -> straggler.Straggler:
     """A job rate holds its own slowest node already."""
-    pool, sample = source.pool, source.sample
+    pool, sample, at = source.pool, source.sample, np.array([gpus])
     if sample is None:
         return ALONE
     placed, nodes = placed_on(pool, sample, fastest_of), -(-gpus // pool.gpus_per_node)
@@ -304,8 +340,11 @@ def slowest(source: RateSource, gpus: int, fastest_of: int) -> straggler.Straggl
             rates = sample.quiet if pool.unmeasured(sample) else straggler.stretched(sample.quiet, asked[0])
             sample.factors[asked] = straggler.fastest(rates, sample.reference, placed)
         else:
-            sample.factors[asked] = drawn(pool, sample, np.array([gpus])).at(0)
-    return sample.factors[asked]
+            sample.factors[asked] = drawn(pool, sample, at).at(0)
+    raw = sample.factors[asked]
+    row = np.array([[raw.days, raw.low, raw.high, *raw.values]])
+    days, low, high, *values = beyond_published(source, at, row)[0].tolist()
+    return straggler.Straggler(days, low, high, tuple(values))
 
 
 def placed_on(pool: CandidatePool, sample: PoolSample, fastest_of: int) -> int:
@@ -321,6 +360,14 @@ def drawn(pool: CandidatePool, sample: PoolSample, gpus: straggler.Counts) -> st
     return straggler.stragglers(straggler.stretched(sample.quiet, total), sample.reference, chosen)
 
 
-def goodput_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Goodput | None:
-    """The share of time that the job makes progress: its own, its pool's, the plan's; None where none is given."""
-    return job.goodput or pool.terms.goodput or terms.goodput
+def beyond_published(source: RateSource, gpus: straggler.Counts, factors: bands.Figures) -> bands.Figures:
+    """Factors of the slowest node (a row a size): once, where published rates hold those of their clusters."""
+    own = np.where(by_law(source, gpus), CLUSTERS_OWN, 1.0)
+    return np.asarray(np.minimum(1.0, factors.T / own).T if (own < 1).any() else factors)
+
+
+def conditions_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Conditions:
+    """Goodput is the job's own, its pool's, the plan's; where none is given it follows from failures."""
+    fit, length = job.fit, job.target.sequence_length or 0
+    given, most = (number and float(number * length) for number in (fit.global_batch, fit.most_batch))
+    return Conditions(job.goodput or pool.terms.goodput or terms.goodput or terms.failures, (given, most))

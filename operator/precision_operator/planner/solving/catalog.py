@@ -11,12 +11,14 @@ from precision_api.facts.recipes import Recipe
 from precision_operator.planner.inputs.terms import ENDLESS, JobRateTerms, JobTerms, PlanClock, RunningTerms, Terms
 from precision_operator.planner.rates import pool_sizes
 from precision_operator.planner.rates.candidate_pool import CandidatePool
-from precision_operator.planner.rates.speed import WHOLE, RateSource, days, goodput_of, sources, speed
+from precision_operator.planner.rates.speed import WHOLE, RateSource, conditions_of, days, sources, speed
 from precision_operator.planner.rates.straggler import Counts
 
 EVERY_SIZE = 8
 """Block counts that are all tried; above, two to each doubling, the same ones whatever the pool's size, so that more
 nodes never make a plan worse."""
+SEEN = 0.05
+"""How far off the rate of a running job may be: as before, either way, nine times in ten."""
 BLOCKS_SPLIT_NODES = "blocks"
 """How the refusal of a pool begins whose nodes the blocks do not fit."""
 
@@ -79,10 +81,11 @@ class Catalog:
 def _seen(usual: RateSource | str, pool: CandidatePool, job: JobTerms, running: RunningTerms) -> RateSource:
     """The rate that a job was seen to reach: communication, stragglers and stops are in it."""
     per_gpu = (running.seen or 0.0) / running.gpus
-    of_job = JobRateTerms(job.target, running.recipe, running.gpus, per_gpu, None, f"{job.name} as it ran")
+    of_job = JobRateTerms(job.target, running.recipe, running.gpus, per_gpu, None, f"{job.name} as it ran", SEEN)
     known = None if isinstance(usual, str) else usual
     return RateSource(
         pool=pool,
+        wanted=job.target,
         recipe=running.recipe,
         basis="declared",
         per_gpu=of_job.per_gpu,
@@ -120,10 +123,10 @@ def _break_points(
     for gpus in [points[-1][0]] if points else [source.job_rate.gpus] if source.job_rate else []:
         yield gpus // block
     if job.deadline_days is not None:
-        goodput, time = goodput_of(job, pool, terms), job.deadline_days - job.not_before
+        conditions, time = conditions_of(job, pool, terms), job.deadline_days - job.not_before
 
         def in_time(number: int) -> bool:
-            made = speed(source, number * block, goodput, pool.nodes if pool.fastest else 0)
+            made = speed(source, number * block, conditions, pool.nodes if pool.fastest else 0)
             if isinstance(made, str):
                 return True
             return days(job.tokens, made.tokens_per_second if source.upper_bound else made.promised) <= time

@@ -9,7 +9,7 @@ from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
 from precision_operator.planner.inputs.terms import MOST_DAYS, JobTerms, PlanClock, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.pool_sizes import Sizes
-from precision_operator.planner.rates.speed import NOT_MEASURED, RateSource, Speed, days, goodput_of, speed
+from precision_operator.planner.rates.speed import NOT_MEASURED, RateSource, Speed, conditions_of, days, speed
 from precision_operator.planner.solving.catalog import Catalog, block_counts, may_use
 
 
@@ -154,7 +154,7 @@ def _option(job: JobTerms, sizes: Sizes, place: int, terms: Terms) -> Option:
     """The choice at this place of a pool's sizes."""
     offered, gpus, tier = sizes.recipes[int(sizes.recipe[place])], int(sizes.gpus[place]), int(sizes.tier[place])
     source, electric, pool_terms = offered.source, offered.electric, sizes.pool.terms
-    made = speed(source, gpus, goodput_of(job, sizes.pool, terms), tier)
+    made = speed(source, gpus, conditions_of(job, sizes.pool, terms), tier)
     assert not isinstance(made, str), "sizes without a rate are left out"
     middle = days(job.tokens, made.tokens_per_second)
     hours = middle * 24

@@ -1,6 +1,6 @@
 """Published training rates (tests/golden/multinode_rows.json) as the rows that the planner predicts from.
 
-    python -m tests.support.published_rows     writes operator/precision_operator/planner/rates/published_rows.json
+    python -m benchmarks.published_rows     writes operator/precision_operator/planner/rates/published_rows.json
 
 Taken are pretraining rows whose product and recipe are stated and which have a partner: another recipe, or another
 model, in one source, release and product.
@@ -13,18 +13,21 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.published_steps import model_steps, recipe_steps
 from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.models.flops import published_flops_per_token
 from precision_api.models.model import ModelSpec
 from precision_api.models.presets import PRESETS
-from precision_operator.planner.rates.published import PublishedModel, PublishedRow, model_steps, recipe_steps
+from precision_operator.planner.rates.published import ModelClass, PublishedModel, PublishedRow
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "multinode_rows.json"
 OUT = ROOT / "operator" / "precision_operator" / "planner" / "rates" / "published_rows.json"
 Raw = Mapping[str, Any]
 
-DENSE, MOE, HYBRID = "dense", "mixture of experts", "hybrid mixture of experts"
+DENSE: ModelClass = "dense"
+MOE: ModelClass = "mixture of experts"
+HYBRID: ModelClass = "hybrid mixture of experts"
 MODELS: Mapping[str, PublishedModel] = {
     "llama3-8b": PublishedModel(DENSE, 4096, 14336),
     "llama3.1-70b": PublishedModel(DENSE, 8192, 28672),
@@ -137,7 +140,7 @@ def _flops_per_token(raws: Iterable[Raw]) -> Mapping[tuple[str, int], float]:
 def _spec(name: str) -> ModelSpec | None:
     preset = {"llama3-70b": "llama3.1-70b"}.get(name, name)
     if preset in PRESETS:
-        return PRESETS[preset].model
+        return PRESETS[preset].model  # type: ignore[index]
     if name.startswith("nemotron4"):  # squared ReLU, no gate; arXiv 2402.16819 and 2406.11704, table 1
         wide, layers, heads = (18432, 96, 96) if "340b" in name else (6144, 32, 48)
         return ModelSpec(

@@ -1,0 +1,162 @@
+"""What size does to a rate: a law of tokens per GPU and step, fitted to published rates of one job at several sizes.
+
+    rate(n) / rate(n0) = 0.98 (1 + k / b(n0)) / (1 + k / b(n)),   k = K sqrt(PFLOP/s of a GPU) (x domain)
+
+b: tokens of one optimizer step over GPUs. A step costs as much beyond its computation as k tokens of it; communication
+does not shrink with a faster GPU or recipe, so k grows with the rate. K is of a class of models; `domain` applies where
+NVLink joins 8 GPUs and not 72. `python -m benchmarks.plan_sizes` fits, writes size_law.json, and holds the law against
+every published step with its own (model, product) left out. Where no published row tells anything, there is no figure.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib.resources import files
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precision_api.models.flops import parameters
+from precision_operator.planner.inputs.workloads import JobWorkload
+from precision_operator.planner.rates.published import described
+
+SizeClass = Literal["small dense", "large dense", "experts"]
+SAME = 1.15
+"""Tokens of a GPU that differ by less count as unchanged."""
+SMALL, LARGE, HUGE = 20e9, 50e9, 100e9
+"""Parameters: of dense models nothing is published between the first two; above the last none ran on a node."""
+CLUSTERS_OWN = 0.98
+"""Published rates hold the slow nodes of their clusters: what large jobs lose where a GPU's tokens stay."""
+FASTEST = 1.08
+"""No published step of more GPUs gains more."""
+MOST_BEYOND, LEAST_OF = 2, 0.5
+"""Of the largest published size, and of the fewest published tokens of a GPU: beyond them nothing is known."""
+NOT_KNOWN = "what size does to its rate is not known"
+Values = NDArray[np.float64]
+
+
+class Kept(NamedTuple):
+    """What a larger size keeps of a GPU's rate: the middle, and the ends of the 90 % band."""
+
+    middle: Values
+    low: Values
+    high: Values
+
+
+class Published(NamedTuple):
+    """The sizes of one class and product; `tokens`: of a GPU and step at the fewest GPUs, then the fewest of all."""
+
+    fewest: int
+    most: int
+    tokens: float
+    fewest_tokens: float
+
+
+@dataclass(frozen=True)
+class SizeLaw:
+    """`tokens`: K by class; `unchanged`: ends of what is kept where a GPU's tokens stay; `falling`: how many times as
+    large or small k may be where they fall, and the scatter beside it (of the logarithm); `published`: what there is of
+    class, product and whether above HUGE."""
+
+    domain: float
+    tokens: Mapping[SizeClass, float]
+    unchanged: Mapping[SizeClass, tuple[float, float]]
+    falling: Mapping[SizeClass, tuple[float, float]]
+    published: Mapping[tuple[SizeClass, str, bool], Published]
+
+    def work(self, product: str, petaflops: float) -> float:
+        """What K is multiplied by."""
+        return math.sqrt(petaflops) * (1.0 if product.startswith("GB") else self.domain)
+
+    def kept(self, kind: SizeClass, product: str, petaflops: float, before: Values, after: Values) -> Kept:
+        """From `before` tokens of a GPU and step to `after` at a larger size."""
+        k = self.tokens[kind] * self.work(product, petaflops)
+        (factor, scatter), (least, most) = self.falling[kind], self.unchanged[kind]
+        law, slower, faster = ((1 + k * f / before) / (1 + k * f / after) for f in (1.0, factor, 1 / factor))
+        beside = np.where(after * SAME < before, scatter, 0.0)
+        below = np.sqrt(math.log(CLUSTERS_OWN / least) ** 2 + beside**2 + np.log(law / slower) ** 2)
+        above = np.sqrt(math.log(most / CLUSTERS_OWN) ** 2 + beside**2 + np.log(faster / law) ** 2)
+        middle = law * CLUSTERS_OWN
+        return Kept(middle, middle * np.exp(-below), np.minimum(middle * np.exp(above), FASTEST))
+
+
+@lru_cache(maxsize=1)
+def published_law() -> SizeLaw:
+    """The law of the published rows."""
+    data = json.loads(files(__package__).joinpath("size_law.json").read_text(encoding="utf-8"))
+    published = {(kind, product, huge): Published(*of) for kind, product, huge, *of in data.pop("published")}
+    return SizeLaw(**data, published=published)
+
+
+def size_class(wanted: JobWorkload) -> SizeClass | None:
+    """None where nothing is published of models like it, or the job gives no model."""
+    kind = described(wanted.model).kind if wanted.model else None
+    if kind == "mixture of experts":
+        return "experts"
+    if wanted.model is None or kind == "hybrid mixture of experts":
+        return None
+    weights = parameters(wanted.model).total
+    return "small dense" if weights < SMALL else "large dense" if weights > LARGE else None
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What is known of a job's sizes beyond `base`, at which its rate was measured. `batch`, in tokens of a step: the
+    one that is given, and the one up to which it may grow."""
+
+    wanted: JobWorkload
+    product: str
+    base: int
+    petaflops: float
+    batch: tuple[float | None, float | None]
+
+    @cached_property
+    def kind(self) -> SizeClass | None:
+        return size_class(self.wanted)
+
+    @cached_property
+    def huge(self) -> bool:
+        return self.wanted.model is not None and parameters(self.wanted.model).total > HUGE
+
+    @cached_property
+    def published(self) -> Published | None:
+        return published_law().published.get((self.kind, self.product, self.huge)) if self.kind else None
+
+    def tokens(self, gpus: Values) -> Values:
+        """Of one GPU and step: as at the smallest published size, within what is given."""
+        usual, (given, most) = (self.published.tokens if self.published else math.inf) * gpus, self.batch
+        limit = given if most is None else most
+        return np.asarray((usual if limit is None else np.clip(usual, given or 0.0, limit)) / gpus)
+
+    def kept(self, gpus: Values) -> Kept:
+        """By size, NaN where nothing is known."""
+        larger = np.maximum(gpus, self.base).astype(np.float64)
+        unknown = np.logical_or.reduce([mask for mask, _ in self._unknown(larger)])
+        found = Kept(*(np.ones(len(gpus)) for _ in Kept._fields))
+        if self.kind and self.published:
+            before, after = self.tokens(np.full(len(gpus), float(self.base))), self.tokens(larger)
+            found = published_law().kept(self.kind, self.product, self.petaflops, before, after)
+        return Kept(*(np.where(gpus <= self.base, 1.0, np.where(unknown, np.nan, part)) for part in found))
+
+    def problem(self, gpus: int) -> str:
+        """Why nothing is known of so many GPUs, with the remedy; empty where something is."""
+        why = next((why for mask, why in self._unknown(np.array([float(gpus)])) if mask[0]), "")
+        at = self.published.fewest if self.huge and self.published and self.base < self.published.fewest else gpus
+        return why and f"{NOT_KNOWN} for {gpus} GPUs: {why}; give scaling, or in jobRates one rate at {at} GPUs or more"
+
+    def _unknown(self, gpus: Values) -> Iterator[tuple[NDArray[np.bool_], str]]:
+        beyond, of = gpus > self.base, self.published
+        models = f"{self.kind} models" if self.kind else f"models like {self.wanted.name}"
+        if of is None:
+            yield beyond, f"no published job tells it of {models} on {self.product}"
+            return
+        below = f"above 100B parameters none is published below {of.fewest} GPUs of {self.product}"
+        yield beyond & (self.huge and self.base < of.fewest), f"{below}, and the rate is of {self.base}"
+        largest = f"the largest published job of {models} on {self.product} has {of.most} GPUs"
+        yield gpus > MOST_BEYOND * of.most, largest
+        fewest = of.tokens * (1 - 1e-9) if self.batch[0] is None else LEAST_OF * of.fewest_tokens
+        few = f"its batch leaves a GPU fewer than {fewest:,.0f} tokens of a step, and none such is published"
+        yield beyond & (self.tokens(gpus) < fewest), few
