@@ -118,7 +118,9 @@ async def test_why_reads_one_node_and_its_reports_and_of_others_what_jobs_and_st
     odd = agent_of("uid-ml-nightly", "..")
     hostile = [(paths.jobs("ml"), odd), *((paths.jobs("team"), lie) for lie in lies)]
     hostile.append((paths.NODES, node_object({HOST_LABEL: "b"}, name="z")))
-    there = cluster(*operated(), (paths.jobs("ml"), job), *hostile, (paths.reports("ml"), measured("a")))
+    said = {"conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted"}]}
+    seen_by_it = paths.profiles("ml"), profile_object(workload={"preset": "llama3-8b"}, generation=1, status=said)
+    there = cluster(*operated(), seen_by_it, (paths.jobs("ml"), job), *hostile, (paths.reports("ml"), measured("a")))
     seen = await look(there)
     assert len(there.requests) == len(set(there.requests)) == 10
     assert [path for _, path in there.requests if "/nodes" in path] == [

@@ -147,7 +147,9 @@ async def _world(
     settings = replace(settings, show_other_namespaces=True)  # what the user may list, the user may read
     if node is not None:
         await lists.take_nodes(node, {job.node_name for job in jobs} - {node})
-        settings = settings if settings_told_by(profiles).priority_class else replace(settings, priority_class="")
+        is_missing = bool(settings_told_by(profiles).priority_class)
+        reader.asks_class = not is_missing and not all(profile.status.get("conditions") for profile in profiles)
+        settings = settings if is_missing or reader.asks_class else replace(settings, priority_class="")
     gatherer = Gatherer(cluster, lists.cache, settings, (), reader, patience=None, clock=cluster.server_time.now)
     # A profile whose ConfigMap may not be read is known by its name alone.
     known = (replace(p, spec=None, problem="its ConfigMap may not be read") if p.uid in unread else p for p in profiles)
@@ -220,8 +222,8 @@ class _PermittedReader(Reader):
 
     def __init__(self, cluster: Cluster, question: ProfileInFile | None, node: str | None) -> None:
         super().__init__(cluster)
-        self._of_fleet = node is None
-        self._own_left *= self._of_fleet  # pods of agents count as having the GPUs that they claim
+        self.asks_class = node is None
+        self._own_left *= node is None  # pods of agents count as having the GPUs that they claim
         self._asked = question.profile.key if question is not None else ""
         self._texts: dict[tuple[str, str], Mapping[str, str] | None] = {}
         if question is not None:
@@ -246,8 +248,8 @@ class _PermittedReader(Reader):
         return self._texts[namespace, name]
 
     async def has_priority_class(self, name: str) -> bool:
-        """Whether agents have their PriorityClass; for one node, and without its name, as the operator has said."""
-        return not name or (self._of_fleet and await or_if_forbidden(super().has_priority_class(name), True))
+        """Whether agents have their PriorityClass; for one node as the operator has said, once it has said anything."""
+        return not name or (self.asks_class and await or_if_forbidden(super().has_priority_class(name), True))
 
     async def has_queue(self, namespace: str, name: str) -> bool:
         """Whether there is such a queue; one that may not be looked at counts as there."""
