@@ -31,7 +31,7 @@ MEASURED = {f"precision_node_last_success_timestamp_seconds{{{N1}}}": "0x1000"}
 
 OF_PROFILE = {"profile_namespace": "ml", "profile": "nightly"}
 IN_POOL = {**OF_PROFILE, "pool": "gb200"}
-HARDWARE = {"pool": "gb200", "nodes_of": "ml/nightly"}
+HARDWARE = {"pool": "gb200", "nodes_of": "ml/nightly", "profile_namespace": "ml"}
 HOST = {**HARDWARE, "node": "n1"}
 """Of alerts that stand for all profiles."""
 INSTALLED = {"namespace": TARGET["namespace"]}
@@ -55,7 +55,7 @@ class Case:
     step: int = 1
     """Minutes between values, and between evaluations: more for a world of days, looked at where there are values."""
     each_of: tuple[str, ...] = ()
-    """Nodes that all have the alert."""
+    """Nodes that all have the alert, and the one beside it."""
     beside: Mapping[str, str] = field(default_factory=dict)
     """Another alert that fires with it, by its name and labels."""
 
@@ -103,8 +103,8 @@ class Case:
             {"cluster": self.cluster} | {label: labels[label] for label in labels.keys() & NAMED.split(", ")}
             for labels in ({"alertname": self.alertname, **self.labels}, self.beside)
         )
-        expected = [alert | {"node": node} for node in self.each_of] or [alert]
-        expected += [beside] if self.beside else []
+        both = [alert, beside] if self.beside else [alert]
+        expected = [it | {"node": node} for node in self.each_of for it in both] or both
         at = [(minute, expected) for minute in self.fires] + [(minute, []) for minute in self.quiet]
         return [firing(f"{minute}m", *alerts, cluster=self.cluster) for minute, alerts in at]
 

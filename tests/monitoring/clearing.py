@@ -136,6 +136,15 @@ CLEARING = (
         NOT_ACCEPTED | {"reason": "UncorrectableECC"},
         name="by a health counter",
     ),
+    Case(
+        "NodeNotAccepted",
+        {accepted("Fail"): "_x30 1x59 _x60", FAILING_GPU: "1x150", **MEASURED}
+        | in_moe({FAILING_GPU.replace("GPU-3", "GPU-7"): "1x150"}),
+        (20, 103),
+        (45, 85),
+        NOT_ACCEPTED,
+        name="two GPUs are blamed",
+    ),
     Case("ReferenceDrifted", {DRIFTED: "_x30 1x59 _x60"}, (20, 105), (45, 85), OF_PROFILE),
     Case(
         "PowerLimitLow",

@@ -283,6 +283,19 @@ AS_PROMETHEUS_SEES_IT = {
         (75, 150),
         ON_POOL,
         each_of=("s0", "s1"),
+        beside={"alertname": "PrecisionNodeSlow", **ON_LAB},
+    ),
+    "a slow node, milder in another pool of the namespace": Case(
+        "NodeSlow",
+        {SLOW: "1x100", **SLOW_RATE}
+        | {
+            s.replace("gb200", pool).replace("nightly", "moe"): v.replace("0.8", "0.96")
+            for pool in ("aaa", "zzz")
+            for s, v in ({SLOW: "1x100", POOL_INFO: "1x100"} | SLOW_RATE).items()
+        },
+        (5,),
+        (20, 90),
+        HOST,
     ),
     "a recipe that falls back on a node, as two profiles see it": Case(
         "SilentFallback", IN_TWO | FELL | in_moe(FELL), (5,), (20, 90), HOST

@@ -18,7 +18,7 @@ from precision_operator.monitoring import metrics_page, rule_file
 from precision_operator.monitoring.alert import Alert
 from precision_operator.monitoring.alerts import ALERTS
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
-from precision_operator.monitoring.rules import CLUSTER, GROUPS, HELD, RECORDED
+from precision_operator.monitoring.rules import CLUSTER, GROUPS, HELD, NAMESPACE, RECORDED
 from precision_operator.shell.telemetry import Telemetry
 from tests.dashboards.promql import expressions
 from tests.monitoring.cases import ALIVE
@@ -71,11 +71,12 @@ def test_every_recorded_series_that_an_alert_needs_is_there_at_the_default_level
 
 
 @each_rule
-def test_no_aggregation_and_no_match_loses_the_cluster(name: str, expr: str) -> None:
+def test_no_aggregation_and_no_match_loses_the_cluster_or_the_namespace_of_who_measured(name: str, expr: str) -> None:
     for kept in re.findall(r"\b(?:by|on) ?\(([^)]*)\)", expr):
         assert kept.split(", ")[0] == CLUSTER, kept
+        assert NAMESPACE in kept.split(", ") or not {"node", "pool", "profile", "fault"} & {*kept.split(", ")}, kept
     assert not re.search(r"\b(?:max|min|sum|count|group|topk|avg)\((?!\s*$)", expr), "aggregates everything away"
-    assert not re.search(rf"without ?\([^)]*\b{CLUSTER}\b", expr)
+    assert not re.search(rf"without ?\([^)]*\b({CLUSTER}|{NAMESPACE})\b", expr)
 
 
 def test_no_look_back_is_longer_than_what_prometheus_keeps_by_default() -> None:

@@ -34,10 +34,11 @@ SHARE = "{{ $value | humanizePercentage }}"
 PROFILE_NAME = "{{ $labels.profile_namespace }}/{{ $labels.profile }}"
 _OF = f"{{{{ $labels.pool }}}}{CLUSTER_NAME}"
 _FOUND_BY = (
-    "{{ range query (printf `precision:node_story{cluster=%q,node=%q,fault=%q}` $labels.cluster $labels.node "
-    '$labels.fault) }} ({{ label "profile_namespace" . }}/{{ label "profile" . }}){{ end }}'
+    "{{ range query (printf `precision:node_story{cluster=%q,profile_namespace=%q,node=%q,fault=%q}` $labels.cluster "
+    '$labels.profile_namespace $labels.node $labels.fault) }} ({{ $labels.profile_namespace }}/{{ label "profile" . }})'
+    "{{ end }}"
 )
-"""The profiles that have it now. No label, which would end an alert where another profile has it still."""
+"""The namespace's profiles that have it now. No label, which would end an alert where another profile has it still."""
 POOL_NAME, NODE_NAME = f"Pool {_OF}", f"Node {{{{ $labels.node }}}} of pool {_OF}{_FOUND_BY}"
 POOL_OF_PROFILE = f"{POOL_NAME} (profile {PROFILE_NAME})"
 INSTALLATION_NAME = "{{ with $labels.namespace }} in namespace {{ . }}{{ end }}"

@@ -1,8 +1,9 @@
 """The alerts of nodes, pools and profiles.
 
-One alert a node, whatever the number of recipes. A throttled node is silent while its whole pool is throttled, a
-failed one while its whole profile fails: then that is the story. A node that is slow because it is throttled, or
-because a recipe fell back, has that alert alone. Nothing here silences what is in another cluster.
+One alert a node in each namespace that measures it, whatever the number of recipes. A throttled node is silent while
+its whole pool is throttled, a failed one while its whole profile fails: then that is the story. A node that is slow
+because it is throttled, or because a recipe fell back, has that alert alone. All facts of an alert are of its own
+namespace and cluster: nothing here silences what is in another.
 """
 
 from precision_operator.exporter.fleet import LATE_SECONDS
@@ -20,8 +21,9 @@ from precision_operator.monitoring.alert import (
 )
 
 _NOT_ACCEPTED = 'precision:node_told{fault="not_accepted"}'
-_OF_NODE = f"{rules.HARDWARE}, node"
-_GPU = f"topk by ({_OF_NODE}) (1, {rules.once('precision_node_failing_gpu_info')})"
+_BLAMED = f"max by ({rules.IN_NAMESPACE}, gpu, UUID, pci) ({rules.newest('precision_node_failing_gpu_info')})"
+_GPU = f"({_BLAMED} and on({rules.IN_NAMESPACE}) count by ({rules.IN_NAMESPACE}) ({_BLAMED}) == 1)"
+"""What the namespace's own verdicts blame; none where they blame several."""
 _DRIFTED = rules.newest(rules.matched("precision_node_accepted", reason="ReferenceDrifted"))
 _ENERGY = (
     f"min by ({rules.POOL}, driver, data) (precision:pool_driver_energy_ratio < {rules.ENERGY_BELOW} unless "
@@ -53,7 +55,7 @@ _ELSEWHERE = (
 def _once_a_pool(expr: str) -> str:
     """The least of what a pool has, once for all profiles that share nodes of it."""
     of = "group_left(nodes_of) precision:pool_info"
-    return f"min by ({rules.HARDWARE}, data, nodes_of) (({expr}) * on({rules.POOL}) {of})"
+    return f"min by ({rules.HARDWARE}, {rules.NAMESPACE}, data, nodes_of) (({expr}) * on({rules.POOL}) {of})"
 
 
 FLEET_ALERTS: tuple[Alert, ...] = (
@@ -67,7 +69,8 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionNodeNotAccepted",
-        f"{_NOT_ACCEPTED} * on({_OF_NODE}) group_left(gpu, UUID, pci) {_GPU} or on({_OF_NODE}) {_NOT_ACCEPTED}",
+        f"{_NOT_ACCEPTED} * on({rules.IN_NAMESPACE}) group_left(gpu, UUID, pci) {_GPU} "
+        f"or on({rules.IN_NAMESPACE}) {_NOT_ACCEPTED}",
         f"{{{{ $labels.node }}}} fails its acceptance: {{{{ $labels.reason }}}}{MADE_UP}",
         f"{NODE_NAME} has the verdict Fail, reason {{{{ $labels.reason }}}}{{{{ with $labels.UUID }}}}, of GPU "
         "{{ $labels.gpu }} ({{ . }}{{ with $labels.pci }}, PCI {{ . }}{{ end }}){{ end }}. kubectl precision why says "

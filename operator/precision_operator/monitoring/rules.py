@@ -17,10 +17,13 @@ from precision_operator.exporter.families.table import FAMILIES
 
 CLUSTER = "cluster"
 """The label that names a cluster; a value of the chart puts another one in its place."""
-PROFILE = f"{CLUSTER}, profile_namespace, profile"
+NAMESPACE = "profile_namespace"
+PROFILE = f"{CLUSTER}, {NAMESPACE}, profile"
 POOL = f"{PROFILE}, pool"
 HARDWARE = f"{CLUSTER}, pool"  # a pool, whatever profile measures it
 NODE = f"{POOL}, node"
+IN_NAMESPACE = f"{CLUSTER}, {NAMESPACE}, node"
+"""A node as one namespace measures it, in whatever pool."""
 RECIPE = f"{POOL}, workload, recipe"
 MEASURED_ALIKE = f"{POOL}, workload, workload_hash, scope, recipe, power_scope, data"
 """What two drivers are compared within."""
@@ -379,15 +382,14 @@ HISTORY: tuple[Recording, ...] = (
 
 _QUARANTINED = newest("precision_node_quarantined")
 _ONCE, _MANY, _MANY_NODES = "precision:node_story:once", "precision:pool_fault_nodes", "precision:pool_many_nodes"
-_SHARED = f"{HARDWARE}, nodes_of"  # a pool, whatever profiles of a namespace measure it, and no other one of its name
-_FAULT_OF_NODE = f"{CLUSTER}, node, fault, data"
+_SHARED = f"{HARDWARE}, {NAMESPACE}, nodes_of"  # a pool, whatever profiles of a namespace measure it
+_FAULT_OF_NODE = f"{IN_NAMESPACE}, fault, data"
+_LEAST = "'slow|limited'"  # faults of which the least figure is the worst
 _TOLD = newest(_ONCE, "11m")
 _LIMITED, _HOT_NODE = (matched("precision:node_fault", fault=fault) for fault in ("limited", "throttled"))
 _HOT_POOL = f"{_HOT_NODE} and on({POOL}, data) precision:pool_throttled_ratio:lasting"
 _OF_MANY = f"unless on({_SHARED}, fault, data) {_MANY_NODES}"  # not where another alert stands for the node
-_WORST = (
-    f"by ({_SHARED}, node, fault, data, reason, nvlink_domain) (precision:node_story{{{{fault{{}}~'slow|limited'}}}})"
-)
+_WORST = f"by ({_SHARED}, node, fault, data, reason, nvlink_domain) (precision:node_story{{{{fault{{}}~{_LEAST}}}}})"
 
 STORIES: tuple[Recording, ...] = (
     Recording(
@@ -401,7 +403,7 @@ STORIES: tuple[Recording, ...] = (
         "precision:node_story",
         f'(precision:node_fault{{fault=~"fallback|diverged|not_accepted"}} or {_LIMITED} and '
         f"last_over_time({_LIMITED}[3h] offset 12h) and last_over_time({_LIMITED}[3h] offset 1d) "
-        f"or ({_HOT_NODE} > 0 unless on({CLUSTER}, node, data) "
+        f"or ({_HOT_NODE} > 0 unless on({IN_NAMESPACE}, data) "
         f'({_HOT_POOL}) or precision:node_fault{{fault="slow"}} unless on({NODE}) '
         f'(precision:node_fault{{fault=~"fallback|not_accepted"}} or {_HOT_NODE} > 0 or {_HOT_POOL}) '
         f'or (label_replace(precision:node_failed unless on({NODE}) {_QUARANTINED}, "fault", "failed", "", "") '
@@ -411,7 +413,7 @@ STORIES: tuple[Recording, ...] = (
         f'unless on({NODE}) (precision:node_fault{{fault="not_accepted"}} unless on({NODE}) {_QUARANTINED})) '
         f"* on({POOL}) group_left(nodes_of) precision:pool_info",
     ),
-    # Once, whatever profiles of a namespace measure it: of slow and limited ones the least figure is the worst.
+    # Once, whatever profiles of a namespace measure it.
     Recording(
         _ONCE, f"topk by ({_SHARED}, node, fault, data) (1, max {_WORST.format('!')} or min {_WORST.format('=')})"
     ),
@@ -425,13 +427,17 @@ STORIES: tuple[Recording, ...] = (
         f'({_ONCE}{{nvlink_domain!=""}}) > 3 or {newest(_MANY_NODES)})',
     ),
     _lasting("precision:pool_many_nodes", "1h"),
+    # Where one alert is to stand for many, theirs begin no more; what a node had goes on until what follows fires. Once
+    # a namespace, which nothing of another one begins, ends or changes.
     Recording(
-        # Where one alert is to stand for many, theirs begin no more; what a node had goes on until what follows fires.
-        # Once, whatever namespaces measure the node: no pool of one stands for it in another.
         "precision:node_told",
-        f"topk by ({_FAULT_OF_NODE}) (1, {_TOLD} and on({CLUSTER}, node) {_ONCE} and on({_SHARED}, node, fault) "
-        f"({_TOLD} {_OF_MANY} unless on({_FAULT_OF_NODE}) ({_HOT_NODE} and on({POOL}, data) "
-        f"precision:pool_throttled_ratio < {FAR_BELOW}) or {newest('precision:node_told')} {_OF_MANY}:lasting))",
+        " or ".join(
+            f"{worst} by ({_FAULT_OF_NODE}) (1, {newest(f'{_ONCE}{{fault{which}{_LEAST}}}', '11m')} and "
+            f"on({IN_NAMESPACE}) {_ONCE} and on({_SHARED}, node, fault) ({_TOLD} {_OF_MANY} unless "
+            f"on({_FAULT_OF_NODE}) ({_HOT_NODE} and on({POOL}, data) precision:pool_throttled_ratio < {FAR_BELOW}) or "
+            f"{newest('precision:node_told')} {_OF_MANY}:lasting))"
+            for worst, which in (("topk", "!~"), ("bottomk", "=~"))
+        ),
     ),
 )
 
