@@ -1,6 +1,6 @@
 """Every plan of a small problem, tried one after the other, by the words of docs/planner.md alone.
 
-    python -m tests.planner.exhaustive [--problems 300]
+    python -m tests.planner.exhaustive [--problems 300] [--wide]
 
 The figures of single choices (days, watts, dollars of one pool, recipe and size) are the planner's; how choices go
 together is written here anew: one choice a job, blocks within racks, room and power at every instant, starts after
@@ -13,18 +13,20 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from statistics import median
 from typing import Any
 
 from precision_api.kinds.capacity_plan import PlanSpec
 from precision_operator.planner.answer.planning import PlanAnswer, plan
-from precision_operator.planner.inputs.fleet import Fleet
+from precision_operator.planner.inputs.fleet import Fleet, PoolFacts
 from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.inputs.terms import Terms
 from precision_operator.planner.rates.evidence import pools
+from precision_operator.planner.rates.pool_sizes import idle_watts
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.options import offers
-from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
+from tests.support.fleets import MODEL, NOW, fleet, job, node, pool, rate, spec
 
 NEAR = 1e-6
 
@@ -40,8 +42,10 @@ class Choice:
     days: float
     careful: float
     watts: float
-    dollars: float
     energy: float
+    hours: float
+    price: float
+    electricity: float
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ class Placed:
 def problem(seed: int, wide: bool = False) -> tuple[Fleet, PlanSpec]:
     """One or two pools of two to six nodes, one to three jobs, with some of all limits.
 
-    A `wide` one may also have what is not tried one by one here: hours that are paid for, a budget of energy.
+    A `wide` one may also have hours that are paid for, budgets of energy and GPU hours, idle power, goodput, unequal
+    nodes, blocks of a pool, another scope of limits, a rate of whole jobs, dates in place of days, and a job that runs.
     """
     drawn = random.Random(seed)
     known, limits = [], []
@@ -97,14 +102,45 @@ def problem(seed: int, wide: bool = False) -> tuple[Fleet, PlanSpec]:
     budget = {"dollars": str(drawn.randint(300, 6000))} if drawn.random() < 0.15 else {}
     objective = drawn.choice([["time"], ["time"], ["cost"], ["energy"], ["cost", "time"]])
     if wide:
-        limits = [
-            entry | {"committedGPUHours": str(drawn.randint(1, 5000))} if drawn.random() < 0.5 else entry
-            for entry in limits
-        ]
         budget |= {"megawattHours": str(drawn.randint(1, 60))} if drawn.random() < 0.3 else {}
+        budget |= {"gpuHours": str(drawn.randint(500, 9000))} if drawn.random() < 0.15 else {}
         objective = drawn.choice([objective, ["cost", "time"], ["time", "cost"]])
+        power["overhead"]["module"] = "1.1"
+        limits, known = [entry | _wide(drawn) for entry in limits], [_unequal(drawn, each) for each in known]
+        _wide_jobs(drawn, jobs, known[0])
     made = spec(*jobs, pools=limits, power=power, budget=budget, objective=objective, solver={"timeLimitSeconds": 60})
     return fleet(*known), made
+
+
+def _wide(drawn: random.Random) -> dict[str, Any]:
+    """What a pool may have beside."""
+    kept: dict[str, Any] = {}
+    kept |= {"committedGPUHours": str(drawn.randint(1, 5000))} if drawn.random() < 0.5 else {}
+    kept |= {"idleWattsPerGPU": drawn.randint(40, 120)} if drawn.random() < 0.2 else {}
+    kept |= {"goodput": f"{drawn.uniform(0.85, 1):.2f}"} if drawn.random() < 0.2 else {}
+    kept |= {"blockGPUs": 16} if drawn.random() < 0.15 else {}
+    kept |= {"limitScope": "module"} if drawn.random() < 0.2 else {}
+    if drawn.random() < 0.2:
+        row = {"workload": {"preset": MODEL}, "recipe": "bf16", "gpus": 16, "source": "a friend"}
+        kept["jobRates"] = [row | {"tokensPerSecondPerGPU": str(drawn.randint(5_000, 14_000))}]
+    return kept
+
+
+def _unequal(drawn: random.Random, whole: PoolFacts) -> PoolFacts:
+    """The pool with a slower node more."""
+    slower = node(f"{whole.name}-slower", [rate("bf16", drawn.uniform(3e4, 6e4), watts=4000)], rack=whole.nodes[0].rack)
+    return whole.model_copy(update={"nodes": (*whole.nodes, slower)}) if drawn.random() < 0.2 else whole
+
+
+def _wide_jobs(drawn: random.Random, jobs: list[dict[str, Any]], first: PoolFacts) -> None:
+    """Dates in place of days, and the first job as one that runs."""
+    for each in jobs:
+        if "deadlineDays" in each and drawn.random() < 0.3:
+            each["deadline"] = f"{NOW + timedelta(days=float(each.pop('deadlineDays'))):%Y-%m-%dT%H:%M:%SZ}"
+    if drawn.random() < 0.25:
+        jobs[0] = {key: value for key, value in jobs[0].items() if key not in ("notBefore", "minGPUs", "blockGPUs")}
+        jobs[0]["running"] = {"pool": first.name, "recipe": "bf16", "gpus": 16, "tokensDone": "10B"}
+        jobs[0]["running"] |= {"startedAt": "2026-11-30T12:00:00Z"} if drawn.random() < 0.5 else {}
 
 
 def choices(known: Fleet, read: Terms) -> list[list[Choice]]:
@@ -113,7 +149,8 @@ def choices(known: Fleet, read: Terms) -> list[list[Choice]]:
         [
             Choice(
                 *(offer.job.name, option.pool.name, option.gpus, option.block_gpus, option.days, option.deadline_days),
-                *(option.limit_watts or 0.0, option.dollars or 0.0, option.megawatt_hours or 0.0),
+                *(max(0.0, (option.limit_watts or 0.0) - option.idle_watts), option.megawatt_hours or 0.0),
+                *(option.gpu_hours, option.gpu_dollars_per_hour or 0.0, option.power_dollars or 0.0),
             )
             for option in offer.options
         ]
@@ -135,17 +172,21 @@ class World:
                 counts[one.rack] = counts.get(one.rack, 0) + one.gpus * one.count
             self.racks[each.name] = [gpus for rack, gpus in counts.items() if rack]
             self.gpus[each.name] = sum(counts.values())
+        offered = pools(known, read, NOW)
+        self.idle = {pool.name: idle_watts(pool, read) for pool in offered}
+        self.gpus = {pool.name: pool.gpus for pool in offered}
 
     def may(self, running: Sequence[Choice]) -> bool:
         """Whether these may run at one instant."""
-        if self.read.limits.watts is not None and sum(c.watts for c in running) > self.read.limits.watts * (1 + NEAR):
+        total, limit = sum(c.watts for c in running) + sum(self.idle.values()), self.read.limits.watts
+        if limit is not None and total > limit * (1 + NEAR):
             return False
         for name in {c.pool for c in running}:
             mine = [c for c in running if c.pool == name]
             if sum(c.gpus for c in mine) > self.gpus[name]:
                 return False
             limit = self.read.pools[name].power_watts
-            if limit is not None and sum(c.watts for c in mine) > limit * (1 + NEAR):
+            if limit is not None and sum(c.watts for c in mine) + self.idle[name] > limit * (1 + NEAR):
                 return False
             if self.racks[name] and not packs(
                 self.racks[name], [c.block for c in mine for _ in range(c.gpus // c.block)]
@@ -162,6 +203,8 @@ class World:
     def _turn(self, before: Sequence[str], name: str) -> bool:
         if not set(self.jobs[name].after) <= {*before}:
             return False
+        if self.jobs[name].running or any(job.running for job in self.jobs.values() if job.name not in before):
+            return bool(self.jobs[name].running)
         others = [self.jobs[each] for each in self.jobs if each not in before and each != name]
         return not any(o.priority > self.jobs[name].priority and set(o.after) <= {*before} for o in others)
 
@@ -172,7 +215,7 @@ class World:
         for name in order:
             choice, own = by_name[name], self.jobs[name]
             length = choice.careful if careful else choice.days
-            ready = max([own.not_before, *(done[each].end for each in own.after)])
+            ready = 0.0 if own.running else max([own.not_before, *(done[each].end for each in own.after)])
             for start in sorted({ready, *(each.end for each in done.values() if each.end > ready)}):
                 end = start + length
                 moments = {start, *(each.start for each in done.values() if start < each.start < end - 1e-9)}
@@ -183,6 +226,25 @@ class World:
             else:
                 return None
         return [done[choice.job] for choice in chosen]
+
+    def within(self, chosen: Sequence[Choice]) -> bool:
+        """Whether budgets hold."""
+        budgets = self.read.limits.budgets
+        totals = {
+            "dollars": self.dollars(chosen),
+            "gpuHours": sum(c.hours for c in chosen),
+            "megawattHours": sum(c.energy for c in chosen),
+        }
+        return all(totals[name] <= most * (1 + NEAR) for name, most in budgets.items())
+
+    def dollars(self, chosen: Sequence[Choice]) -> float:
+        """Hours beyond those that are paid for, and electricity."""
+        total = sum(choice.electricity for choice in chosen)
+        for name in {choice.pool for choice in chosen}:
+            mine = [choice for choice in chosen if choice.pool == name]
+            beyond = sum(choice.hours for choice in mine) - self.read.pools[name].committed_gpu_hours
+            total += max(0.0, beyond) * mine[0].price
+        return total
 
     def holds(self, chosen: Sequence[Choice], order: Sequence[str]) -> list[Placed] | None:
         """The plan of these choices in this order; None where a limit or a deadline does not hold."""
@@ -215,11 +277,14 @@ def least(known: Fleet, made: PlanSpec) -> float | None:
     read = terms(made, NOW)
     world, name = World(known, read), (made.objective or ("time",))[0]
     orders, best = list(world.orders()), math.inf
-    most_dollars = read.limits.budgets.get("dollars", math.inf) * (1 + NEAR)
-    figure = {"cost": lambda c: c.dollars, "energy": lambda c: c.energy, "time": lambda c: c.days}[name]
     for chosen in itertools.product(*choices(known, read)):
-        floor = max(map(figure, chosen)) if name == "time" else sum(map(figure, chosen))
-        if floor >= best or sum(choice.dollars for choice in chosen) > most_dollars:
+        totals = {
+            "cost": world.dollars(chosen),
+            "energy": sum(c.energy for c in chosen),
+            "time": max(c.days for c in chosen),
+        }
+        floor = totals[name]
+        if floor >= best or not world.within(chosen):
             continue
         for order in orders:
             found = world.holds(chosen, order)
@@ -230,9 +295,9 @@ def least(known: Fleet, made: PlanSpec) -> float | None:
     return None if best == math.inf else best
 
 
-def verdict(seed: int) -> tuple[str, float | None, PlanAnswer]:
+def verdict(seed: int, wide: bool = False) -> tuple[str, float | None, PlanAnswer]:
     """What is wrong with the planner's answer to one problem (empty: nothing), the gap, and the answer."""
-    known, made = problem(seed)
+    known, made = problem(seed, wide)
     found = plan(made, known, NOW)
     if found.terms is None or (found.problems and found.not_known is None):
         return "", None, found
@@ -255,10 +320,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=300)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--wide", action="store_true", help="With all that a plan may have beside.")
     asked = parser.parse_args()
     gaps, phases, wrong = [], {"solved": 0, "infeasible": 0, "not known": 0, "refused": 0}, 0
     for seed in range(asked.first, asked.first + asked.problems):
-        text, gap, found = verdict(seed)
+        text, gap, found = verdict(seed, asked.wide)
         if text:
             wrong += 1
             print(f"problem {seed}: {text}", flush=True)

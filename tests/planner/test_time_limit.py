@@ -9,6 +9,7 @@ import asyncio
 import math
 import sys
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -102,7 +103,7 @@ def answered_anew(made: Any, objective: str, seconds: float) -> tuple[PlanAnswer
     read = terms(asked, NOW)
     found = pools(known, read, NOW)
     with WorkClock() as work:
-        clock = clock_of(seconds, work.now)
+        clock = replace(clock_of(seconds, work.now), search_seconds=0.2)
         return with_odds(answer(read, found, clock), clock), work.now()
 
 

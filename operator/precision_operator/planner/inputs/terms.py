@@ -230,6 +230,8 @@ class PlanClock:
     limit: float
     until: float
     now: Callable[[], float] = time.monotonic
+    search_seconds: float = math.inf
+    """The most that one search of CP-SAT may take of the wall's clock, where `now` is another one."""
 
     @property
     def left(self) -> float:

@@ -1,18 +1,17 @@
 """What there is to choose from in each pool: recipes and sizes with rates and power, made once for alike jobs."""
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from precision_api.facts.recipes import Recipe
+from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY
 from precision_operator.planner.inputs.terms import ENDLESS, JobRateTerms, JobTerms, PlanClock, RunningTerms, Terms
 from precision_operator.planner.rates import pool_sizes
 from precision_operator.planner.rates.candidate_pool import CandidatePool
-from precision_operator.planner.rates.speed import WHOLE, RateSource, conditions_of, days, sources, speed
-from precision_operator.planner.rates.straggler import Counts
+from precision_operator.planner.rates.speed import WHOLE, RateSource, sources
 
 EVERY_SIZE = 8
 """Block counts that are all tried; above, two to each doubling, the same ones whatever the pool's size, so that more
@@ -46,26 +45,28 @@ class Catalog:
         asked = _shape(pool, job)
         if asked not in self._every:
             least, most, problem = block_counts(pool, job)
-            numbers = np.arange(least, most + 1, dtype=np.int64)
-            self._every[asked] = self._sizes(pool, job, numbers) if not problem else pool_sizes.refused(pool, problem)
+            numbers, of = np.arange(least, most + 1, dtype=np.int64), self.sources(pool, job)
+            self._every[asked] = (
+                pool_sizes.refused(pool, problem)
+                if problem
+                else pool_sizes.sizes_of(pool, job, of, numbers, self.terms, self.clock)
+            )
         return self._every[asked]
 
-    def spread(self, pool: CandidatePool, job: JobTerms) -> pool_sizes.Sizes:
-        """Some sizes: a spread and those at which something changes for this job. Raises OutOfTime."""
-        least, most, problem = block_counts(pool, job)
-        if problem:
-            return pool_sizes.refused(pool, problem)
-        counts, numbers = range(least, most + 1), set[int]()
-        for source in self.sources(pool, job).values():
-            if not isinstance(source, str):
-                block, electric = pool_sizes.block_of(job, pool), pool_sizes.electric_of(source, self.terms)
-                numbers |= {*_spread(least, most, pool_sizes.known_gpus(source) // block)}
-                if not isinstance(electric, str):
-                    numbers |= {*_break_points(source, job, self.terms, counts, electric)} & {*counts}
-        return self._sizes(pool, job, np.array(sorted(numbers), dtype=np.int64))
-
-    def _sizes(self, pool: CandidatePool, job: JobTerms, numbers: Counts) -> pool_sizes.Sizes:
-        return pool_sizes.sizes_of(pool, job, self.sources(pool, job), numbers, self.terms, self.clock)
+    def spread(self, pool: CandidatePool, job: JobTerms) -> Sequence[int]:
+        """Places of some sizes: a spread, and with each recipe the first that are in time. Raises OutOfTime."""
+        every = self.every(pool, job)
+        if not len(every):
+            return ()
+        numbers = every.gpus // every.block_gpus
+        known = (pool_sizes.known_gpus(row.source) // every.block_gpus for row in every.recipes)
+        kept = np.isin(numbers, list(_spread(int(numbers[0]), int(numbers[-1]), *known)))
+        if job.deadline_days is not None:
+            in_time = job.tokens / every.deadline_rates / SECONDS_PER_DAY <= job.deadline_days - job.not_before
+            for recipe in range(len(every.recipes)):
+                kept[np.flatnonzero(in_time & (every.recipe == recipe))[:2]] = True
+        places: Sequence[int] = np.flatnonzero(kept).tolist()
+        return places
 
     def arrays(self, job: JobTerms) -> pool_sizes.SizeArrays:
         """All sizes of all pools that the job may use, pool after pool. Raises OutOfTime."""
@@ -110,31 +111,6 @@ def may_use(job: JobTerms, pool: CandidatePool) -> bool:
     return not job.pools or bool(job.pools & {pool.name, pool.product})
 
 
-def _break_points(
-    source: RateSource, job: JobTerms, terms: Terms, counts: range, electric: pool_sizes.Electric
-) -> Iterator[int]:
-    """Blocks at which something changes: the power, the deadline, the end of what is known of scaling."""
-    pool, block = source.pool, pool_sizes.block_of(job, source.pool)
-    watts_each = (electric.limit or 0.0) - electric.idle
-    for watts in (terms.limits.watts, pool.terms.power_watts):
-        if watts is not None and watts_each > 0:
-            yield int(watts * (1 + 1e-9) // (watts_each * block))
-    points = pool.terms.scaling_of(source.recipe)
-    for gpus in [points[-1][0]] if points else [source.job_rate.gpus] if source.job_rate else []:
-        yield gpus // block
-    if job.deadline_days is not None:
-        conditions, time = conditions_of(job, pool, terms), job.deadline_days - job.not_before
-
-        def in_time(number: int) -> bool:
-            made = speed(source, number * block, conditions, pool.nodes if pool.fastest else 0)
-            if isinstance(made, str):
-                return True
-            return days(job.tokens, made.tokens_per_second if source.upper_bound else made.promised) <= time
-
-        first = counts.start + bisect_left(counts, True, key=in_time)
-        yield from (first, first + 1)
-
-
 def block_counts(pool: CandidatePool, job: JobTerms) -> tuple[int, int, str]:
     """(fewest, most) blocks that the job may have there, and why it may have none."""
     node, block = pool.gpus_per_node, pool_sizes.block_of(job, pool)
@@ -163,8 +139,8 @@ def blocks(pool: CandidatePool, block: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _spread(least: int, most: int, further: int) -> tuple[int, ...]:
-    counts = {*range(1, EVERY_SIZE + 1), least, most, further}
+def _spread(least: int, most: int, *further: int) -> tuple[int, ...]:
+    counts = {*range(1, EVERY_SIZE + 1), least, most, *further}
     doubled = EVERY_SIZE
     while doubled <= most:
         counts |= {doubled, doubled * 3 // 2}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
 from precision_api.facts.names import grouped
-from precision_operator.planner.inputs.terms import OutOfTime
+from precision_operator.planner.inputs.terms import OutOfTime, PlanClock
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.schedule import JobSlot, PoolRoom, days_of, in_turn
 from precision_operator.planner.solving.search import ALL_ORDERS, Candidate, Rank, Search
@@ -64,7 +64,7 @@ class EarliestEnds:
                 return
             self._try(rank, {offer.job.name: waste for offer in self.search.offers})
 
-    def change(self, low: float) -> None:
+    def change(self, low: float, clock: PlanClock) -> None:
         """Change order and limits while that helps, until steps or time are over, or the plan is proved best.
 
         No plan ends before `low`.
@@ -74,7 +74,7 @@ class EarliestEnds:
             return
         for _ in range(STEPS // len(search.offers)):
             now, enough = self._now, low * (1 + search.terms.gap)
-            if now is None or search.clock.over or (now.holds and now.values[self.number] <= enough):
+            if now is None or clock.over or (now.holds and now.values[self.number] <= enough):
                 return
             kind = drawn.random()
             rank = _reordered(now, drawn) if kind > 0.4 else now.rank

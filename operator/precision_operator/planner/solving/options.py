@@ -106,10 +106,11 @@ def offer_of(catalog: Catalog, job: JobTerms, picked: Picked | None, every: bool
     for pool in catalog.pools:
         if not may_use(job, pool):
             continue
-        mine = catalog.every(pool, job) if every or places is not None else catalog.spread(pool, job)
+        mine = catalog.every(pool, job)
         refusals |= mine.refusals
         first, at = at, at + len(mine)
-        wanted = range(len(mine)) if places is None else [place - first for place in places if first <= place < at]
+        wanted: Sequence[int] = range(len(mine)) if every else catalog.spread(pool, job) if places is None else ()
+        wanted = wanted or [place - first for place in places or () if first <= place < at]
         for place in wanted:
             clock.check()
             option = _option(job, mine, place, catalog.terms)

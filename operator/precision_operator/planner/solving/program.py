@@ -1,11 +1,10 @@
 """The assignment as a mixed-integer program: one choice for each job, under limits that may be relaxed.
 
 There is no index of time. Columns: one binary for each choice (pool, recipe, size); for jobs that wait for others, or
-are waited for, their start, by the middle of the bands and by what deadlines are held against; for each pool with GPU
-hours that are paid for, the hours beyond them. Rows: what must be done between two days needs the GPUs, the blocks and
-the power between them; starts come after ends; budgets. All this holds in whatever order jobs queue, so the program is
-a relaxation: where it has no solution there is no plan, and its optimum bounds every plan's. Whether the jobs find room
-one beside the other is seen by the schedule.
+are waited for, their start; for each pool with GPU hours that are paid for, the hours beyond them. Rows: what must be
+done between two days needs the GPUs, the blocks and the power between them; starts come after ends; budgets. All this
+holds in whatever order jobs queue, so the program is a relaxation: where it has no solution there is no plan, and its
+optimum bounds every plan's. Whether the jobs find room one beside the other is seen by the schedule.
 
 Large jobs can't run side by side although their work fits. So rows of work are also written with sizes rounded by dual
 feasible functions (Fekete and Schepers 2001, u^(k)): sizes whose sum is at most 1 keep a sum of at most 1.
@@ -70,13 +69,10 @@ class Constraint:
 
 @dataclass(frozen=True)
 class AssignmentProgram:
-    """All of it. With `last_end`, all must have ended by that day, by the middle of the bands."""
+    """All of it."""
 
     offers: tuple[Offer, ...]
     terms: Terms
-    last_end: float | None = None
-    room: float = 1.0
-    """Part of the room that is used, so that the schedule has some to spare; below 1 this is no relaxation."""
     rounded: bool = True
     """With rows of rounded sizes; they say nothing of what a limit would have to give."""
     clock: PlanClock = ENDLESS
@@ -129,21 +125,21 @@ class AssignmentProgram:
 
     @cached_property
     def chained(self) -> Mapping[str, int]:
-        """By job that waits or is waited for, the column of its start; that of its start for deadlines is the next."""
+        """By job that waits or is waited for, the column of its start."""
         named = {name for job in self.jobs.values() for name in (*job.after, *((job.name,) if job.after else ()))}
-        return {name: len(self.options) + 2 * i for i, name in enumerate(sorted(named))}
+        return {name: len(self.options) + i for i, name in enumerate(sorted(named))}
 
     @cached_property
     def paid(self) -> Mapping[str, int]:
         """By pool whose GPU hours are partly paid for, the column of the hours beyond."""
         names = sorted({option.pool.name for option in self.options if is_committed(option)})
-        at = len(self.options) + 2 * len(self.chained)
+        at = len(self.options) + len(self.chained)
         return {name: at + i for i, name in enumerate(names)}
 
     @property
     def width(self) -> int:
         """Number of columns."""
-        return len(self.options) + 2 * len(self.chained) + len(self.paid)
+        return len(self.options) + len(self.chained) + len(self.paid)
 
     @cached_property
     def rows(self) -> tuple[Constraint, ...]:
@@ -159,7 +155,7 @@ class AssignmentProgram:
     def amounts(self, budget: Budget) -> Vector:
         """Coefficients of what is taken of a budget."""
         hours = [next(budget.hour(option) for option in self.options if option.pool.name == pool) for pool in self.paid]
-        return np.concatenate([self.figures(budget.amount), np.zeros(2 * len(self.chained)), hours])
+        return np.concatenate([self.figures(budget.amount), np.zeros(len(self.chained)), hours])
 
     def short(self) -> Vector:
         """Coefficients that make days small, but only among choices that are equal otherwise."""
@@ -168,11 +164,6 @@ class AssignmentProgram:
     def taken(self, x: Vector) -> tuple[Option, ...]:
         """The options that a solution chooses: of each job the one with the largest share."""
         return tuple(self.options[span[int(np.argmax(x[span.start : span.stop]))]] for span in self.spans.values())
-
-    def places(self, chosen: Sequence[Option]) -> Places:
-        """The columns of these options."""
-        place = {id(option): i for i, option in enumerate(self.options)}
-        return np.array([place[id(option)] for option in chosen], dtype=np.int64)
 
     def model(
         self, cost: Vector, gap: float, seconds: float, further: Sequence[Constraint] = (), whole: bool = True
@@ -201,26 +192,17 @@ class AssignmentProgram:
         """Starts after ends, after the first day, and early enough."""
         for name, column in self.chained.items():
             job = self.jobs[name]
-            for shift in (0, 1):
-                if job.not_before:
-                    yield Constraint(np.array([column + shift]), np.ones(1), job.not_before, np.inf)
-                for before in job.after:
-                    lengths = self._lengths(before, shift)
-                    columns = np.concatenate(
-                        [[column + shift, self.chained[before] + shift], _places(self.spans[before])]
-                    )
-                    yield Constraint(columns, np.concatenate([[1.0, -1.0], -lengths]), 0.0, np.inf)
+            if job.not_before:
+                yield Constraint(np.array([column]), np.ones(1), job.not_before, np.inf)
+            for before in job.after:
+                columns = np.concatenate([[column, self.chained[before]], _places(self.spans[before])])
+                yield Constraint(columns, np.concatenate([[1.0, -1.0], -self._lengths(before)]), 0.0, np.inf)
             if job.running:
-                yield Constraint(np.array([column, column + 1]), np.ones(2), 0.0, 0.0)
-            if self.last_end is not None:
-                columns = np.concatenate([_places(self.spans[name]), [column]])
-                values = np.concatenate([self._lengths(name, 0), [1.0]])
-                yield Constraint(columns, values, -np.inf, self.last_end * (1 + TOLERANCE))
+                yield Constraint(np.array([column]), np.ones(1), 0.0, 0.0)
 
-    def _lengths(self, job: str, shift: int) -> Vector:
-        """A job's days by its options: the middle (0), or what deadlines are held against (1)."""
-        span = self.spans[job]
-        return (self.deadline_days if shift else self.days)[span.start : span.stop]
+    def _lengths(self, job: str) -> Vector:
+        """A job's days by its options, as deadlines are held against them."""
+        return self.deadline_days[self.spans[job].start : self.spans[job].stop]
 
     def _paid_hours(self) -> Iterator[Constraint]:
         for pool, column in self.paid.items():
@@ -231,15 +213,12 @@ class AssignmentProgram:
 
     def _work(self) -> Iterator[Constraint]:
         """What must be done between two days needs the room between them."""
-        for window in windows(self.offers, True):
+        for window in windows(self.offers):
             deadlines = [_deadline(job) for job in self.jobs.values() if job.deadline_days is not None]
             part = 1 / (window.end - window.begin)
             related = followers(self.jobs.values(), window.jobs)
             easing = tuple((group, group.limit * part) for group in deadlines if group.of in related)
             yield from self._room(window, self.deadline_days * part, easing)
-        if self.last_end is not None:
-            for window in windows(self.offers, False, self.last_end):
-                yield from self._room(window, self.days / (window.end - window.begin), ())
 
     def _room(self, window: WorkWindow, part: Vector, easing: Easing) -> Iterator[Constraint]:
         """GPUs, blocks, fast nodes and power of these jobs, each for its part of the time."""
@@ -276,7 +255,7 @@ class AssignmentProgram:
         self, limit: RelaxableLimit, mine: Places, amount: Vector, part: Vector, easing: Easing
     ) -> Iterator[Constraint]:
         """The work of a capacity, and with rounded sizes."""
-        high = limit.limit * self.room * (1 + TOLERANCE)
+        high = limit.limit * (1 + TOLERANCE)
         share = amount[mine] / limit.limit
         eases = ((limit, limit.limit), *((group, limit.limit * more) for group, more in easing))
         yield Constraint(mine, amount[mine] * part[mine], -np.inf, high, eases)
@@ -310,9 +289,9 @@ class AssignmentProgram:
         for name, job in self.jobs.items():
             if job.deadline_days is not None:
                 start = self.chained.get(name)
-                columns, values = _places(self.spans[name]), self._lengths(name, 1)
+                columns, values = _places(self.spans[name]), self._lengths(name)
                 if start is not None:
-                    columns, values = np.append(columns, start + 1), np.append(values, 1.0)
+                    columns, values = np.append(columns, start), np.append(values, 1.0)
                 begin = 0.0 if start is not None or job.running else job.not_before
                 group = _deadline(job)
                 high = (group.limit - begin) + group.limit * TOLERANCE

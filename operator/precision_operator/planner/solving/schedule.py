@@ -235,9 +235,9 @@ class WorkWindow:
     end: float
 
 
-def windows(offers: Sequence[Offer], deadlines: bool, last_end: float = math.inf) -> Iterator[WorkWindow]:
-    """Spans of days in which some jobs must do all their work: for deadlines, or for a given end of the last job."""
-    ready, latest = spans_of(offers, deadlines, last_end)
+def windows(offers: Sequence[Offer]) -> Iterator[WorkWindow]:
+    """Spans of days in which some jobs must do all their work, for their deadlines."""
+    ready, latest = spans_of(offers, True, math.inf)
     days = sorted({day for day in latest.values() if day < math.inf}, reverse=True)
     begins = sorted({day for day in ready.values() if day > 0})
     begins = [0.0, *begins[:: math.ceil(len(begins) / MOST_STARTS)]] if begins else [0.0]
@@ -255,7 +255,7 @@ def windows(offers: Sequence[Offer], deadlines: bool, last_end: float = math.inf
 
 
 def spans_of(
-    offers: Sequence[Offer], deadlines: bool, last_end: float = math.inf
+    offers: Sequence[Offer], deadlines: bool, last_end: float
 ) -> tuple[Mapping[str, float], Mapping[str, float]]:
     """By job the first day on which it can start, and the last on which it must have ended.
 

@@ -5,6 +5,7 @@ is the answer.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from precision_api.kinds.capacity_plan import Objective
@@ -49,11 +50,23 @@ def solve_sizes(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock) 
         except OutOfTime:
             clock.check()
         else:
-            return every, solve(every, terms, clock) if all(offer.options for offer in every) else None, ()
+            return every, _few(every, catalog) if all(offer.options for offer in every) else None, ()
     usual = offer_of(catalog, terms.jobs[0], None, False, clock)
     if not usual.options:
         return offers(catalog), None, ()
     return _priced(catalog, objectives_of([usual], terms))
+
+
+def _few(every: Sequence[Offer], catalog: Catalog) -> Solution | None:
+    """The best plan where all sizes are in the program; the end of the last job is bounded by prices."""
+    proved, names = 0.0, objectives_of(every, catalog.terms)
+    if names[0] == "time":
+        with suppress(OutOfTime):
+            market = Market(catalog, "time")
+            if market.infeasible:
+                return None
+            proved, _ = priced(market, catalog.clock.part(OF_FIRST))
+    return solve(every, catalog.terms, catalog.clock, None, names, proved)
 
 
 def _priced(catalog: Catalog, names: tuple[Objective, ...]) -> SizesSolution:
