@@ -10,10 +10,11 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.published_rows import GOLDEN, MODELS, read
@@ -57,12 +58,15 @@ def _book(left_out: frozenset[tuple[str, str]]) -> RecipeBook:
     return recipe_book(published().without(left_out))
 
 
-def tried(path: Path = GOLDEN) -> Iterator[Tried]:
-    """All steps of a file."""
+def tried(path: Path = GOLDEN, whole_models: bool = False) -> Iterator[Tried]:
+    """All steps of a file, each without its (model, product), or without its whole model."""
     rows = evidence(read(path), MODELS)
+    products = {row.product for row in read()}
     for step in rows.recipes:
         model = rows.model(step)
-        yield Tried(step, model.kind, "recipe", _book(step.pairs).predicted(model, step.recipes, step.product))
+        every = frozenset((name, product) for name in step.models for product in products)
+        book = _book(every if whole_models else step.pairs)
+        yield Tried(step, model.kind, "recipe", book.predicted(model, step.recipes, step.product))
     for step in rows.models:
         first, other = _models(rows, step)
         yield Tried(step, first.kind if first.kind == other.kind else "two classes", "model", model_band(first, other))
@@ -93,6 +97,26 @@ def document() -> str:
     return json.dumps(whole, indent=1) + "\n"
 
 
+def by_kind(steps: Sequence[Tried], way: str) -> None:
+    """Prints a table of recipes by class."""
+    print(f"\nrecipes, {way} left out")
+    print("class                 rows pairs refused in the band   width  10 % apart decided wrong")
+    for kind in sorted({attempt.kind for attempt in steps}):
+        mine = [attempt for attempt in steps if attempt.kind == kind]
+        known = [attempt for attempt in mine if not isinstance(attempt.predicted, str)]
+        pairs = {(attempt.step.models[0], attempt.step.product) for attempt in mine}
+        widths = [a.predicted.high / a.predicted.low for a in known if not isinstance(a.predicted, str)]
+        apart = [attempt for attempt in known if abs(math.expm1(attempt.step.log_ratio)) >= APART]
+        decided = [a for a in apart if not isinstance(a.predicted, str) and a.predicted.decided]
+        held = sum(attempt.held for attempt in known)
+        share = f"{held} ({held / max(len(known), 1):.0%})"
+        counts = f"{len(mine):4} {len(pairs):4} {len(mine) - len(known):6}"
+        print(
+            f"{kind:25} {counts}  {share:11} x {median(widths or [1]):.2f}"
+            f" {len(apart):10} {len(decided):8} {sum(a.wrong for a in known):4}"
+        )
+
+
 def main(path: Path) -> int:
     """Prints the tables; 1 where a predicted direction is wrong."""
     steps = [*tried(path)]
@@ -112,6 +136,8 @@ def main(path: Path) -> int:
         widest = max((math.sqrt(attempt.high / attempt.low) for attempt in factors), default=math.nan)
         share = f"{held} ({held / len(factors):.0%})" if factors else "-"
         print(f"{what:8} {kind:26} {len(mine):5}  {len(mine) - len(factors):7}  {share:12}  x {widest:.3f}")
+    by_kind([step for step in steps if step.what == "recipe"], "(model, product) pairs")
+    by_kind([step for step in tried(path, whole_models=True) if step.what == "recipe"], "whole models")
     dense = [s for s in steps if (s.what, s.kind) == ("recipe", "dense") and abs(math.expm1(s.step.log_ratio)) >= APART]
     decided = [s for s in dense if not isinstance(s.predicted, str) and s.predicted.decided]
     wrong = [s for s in steps if s.what == "recipe" and s.wrong]

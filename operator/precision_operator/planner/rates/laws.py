@@ -59,11 +59,11 @@ class RecipeLaw:
     slower: float
 
     def level(self, recipe: Recipe, width: float, product: str) -> float:
-        """Logarithm of the rate over that of BF16. Of their BF16 time GEMMs save what the product's peaks say."""
+        """Logarithm of the rate over that of BF16. GEMMs save what peaks say; of one above 4 x, half of the excess."""
         share = 2 * (1 - math.exp(-self.gain * max(0.0, 1 - self.crossing / width)))
         format_, gpu = RECIPES[recipe].format, part(product)
         faster = (gpu.peaks[format_] or 0.0) / gpu.bf16_flops if gpu else 0.0
-        saved = 1 - 1 / (faster or _FASTER[format_])
+        saved = 1 - 1 / (min(faster, 2 * math.sqrt(faster)) or _FASTER[format_])
         return -math.log(1 - saved * share) - (self.slower if recipe == "mxfp8" else 0.0)
 
     def ratio(self, recipes: tuple[Recipe, Recipe], width: float, product: str) -> float:
