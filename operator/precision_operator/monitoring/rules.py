@@ -385,7 +385,7 @@ _ONCE, _MANY, _MANY_NODES = "precision:node_story:once", "precision:pool_fault_n
 _SHARED = f"{HARDWARE}, {NAMESPACE}, nodes_of"  # a pool, whatever profiles of a namespace measure it
 _FAULT_OF_NODE = f"{IN_NAMESPACE}, fault, data"
 _LEAST = "'slow|limited'"  # faults of which the least figure is the worst
-_TOLD = newest(_ONCE, "11m")
+_TOLD, _LEFT = newest(_ONCE, "11m"), "precision:node_story:left"
 _LIMITED, _HOT_NODE = (matched("precision:node_fault", fault=fault) for fault in ("limited", "throttled"))
 _HOT_POOL = f"{_HOT_NODE} and on({POOL}, data) precision:pool_throttled_ratio:lasting"
 _OF_MANY = f"unless on({_SHARED}, fault, data) {_MANY_NODES}"  # not where another alert stands for the node
@@ -427,17 +427,18 @@ STORIES: tuple[Recording, ...] = (
         f'({_ONCE}{{nvlink_domain!=""}}) > 3 or {newest(_MANY_NODES)})',
     ),
     _lasting("precision:pool_many_nodes", "1h"),
-    # Where one alert is to stand for many, theirs begin no more; what a node had goes on until what follows fires. Once
-    # a namespace, which nothing of another one begins, ends or changes.
     Recording(
+        # Where one alert is to stand for many, theirs begin no more; what a node had goes on until what follows fires.
+        _LEFT,
+        f"{_TOLD} and on({IN_NAMESPACE}) {_ONCE} and on({_SHARED}, node, fault) ({_TOLD} {_OF_MANY} unless "
+        f"on({_FAULT_OF_NODE}) ({_HOT_NODE} and on({POOL}, data) precision:pool_throttled_ratio < {FAR_BELOW}) or "
+        f"{newest(_LEFT)} {_OF_MANY}:lasting)",
+    ),
+    Recording(
+        # Once a namespace, which nothing of another one begins, ends or changes.
         "precision:node_told",
-        " or ".join(
-            f"{worst} by ({_FAULT_OF_NODE}) (1, {newest(f'{_ONCE}{{fault{which}{_LEAST}}}', '11m')} and "
-            f"on({IN_NAMESPACE}) {_ONCE} and on({_SHARED}, node, fault) ({_TOLD} {_OF_MANY} unless "
-            f"on({_FAULT_OF_NODE}) ({_HOT_NODE} and on({POOL}, data) precision:pool_throttled_ratio < {FAR_BELOW}) or "
-            f"{newest('precision:node_told')} {_OF_MANY}:lasting))"
-            for worst, which in (("topk", "!~"), ("bottomk", "=~"))
-        ),
+        f"topk by ({_FAULT_OF_NODE}) (1, {_LEFT}{{fault!~{_LEAST}}}) or "
+        f"bottomk by ({_FAULT_OF_NODE}) (1, {_LEFT}{{fault=~{_LEAST}}})",
     ),
 )
 
