@@ -23,8 +23,7 @@ SOURCES = (
     "Llama 3 405B on 16,384 H100 2e-5 (arXiv 2407.21783), Meta's research clusters of A100 1.2e-5 and 3.4e-5, their "
     "jobs of 1,024 GPUs 1.2e-4 (2410.21680), OPT-175B on 992 A100 1.3e-4, 504 B200 1.5e-5 (2605.09370)"
 )
-OWN_FACTOR = 1.5
-"""Either way of a rate that a user gives: what a run's count of events tells of the next run's."""
+OWN_FACTOR = 1.5  # either way of a rate that a user gives: what a run's count of events tells of the next run's
 RUN_DAYS, WAITS = 30.0, 0.1
 """A run of so many days waits for a node with less than this chance."""
 _STEPS, NEVER = 40, 1e-9

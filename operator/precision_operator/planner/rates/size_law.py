@@ -23,19 +23,17 @@ from precision_api.models.flops import parameters
 from precision_operator.planner.inputs.workloads import JobWorkload
 from precision_operator.planner.rates.published import described
 
+Values = NDArray[np.float64]
 SizeClass = Literal["small dense", "large dense", "experts"]
-SAME = 1.15
-"""Tokens of a GPU that differ by less count as unchanged."""
+SAME = 1.15  # tokens of a GPU that differ by less count as unchanged
 SMALL, LARGE, HUGE = 20e9, 50e9, 100e9
 """Parameters: of dense models nothing is published between the first two; above the last none ran on a node."""
 CLUSTERS_OWN = 0.98
 """Published rates hold the slow nodes of their clusters: what large jobs lose where a GPU's tokens stay."""
-FASTEST = 1.08
-"""No published step of more GPUs gains more."""
+FASTEST = 1.08  # no published step of more GPUs gains more
 MOST_BEYOND, LEAST_OF = 2, 0.5
 """Of the largest published size, and of the fewest published tokens of a GPU: beyond them nothing is known."""
 NOT_KNOWN = "what size does to its rate is not known"
-Values = NDArray[np.float64]
 
 
 class Kept(NamedTuple):
@@ -91,15 +89,18 @@ def published_law() -> SizeLaw:
     return SizeLaw(**data, published=published)
 
 
+@lru_cache(maxsize=1024)
+def weights(wanted: JobWorkload) -> int:
+    """Parameters of the job's model; 0 where it gives none."""
+    return parameters(wanted.model).total if wanted.model else 0
+
+
 def size_class(wanted: JobWorkload) -> SizeClass | None:
     """None where nothing is published of models like it, or the job gives no model."""
-    kind = described(wanted.model).kind if wanted.model else None
-    if kind == "mixture of experts":
-        return "experts"
-    if wanted.model is None or kind == "hybrid mixture of experts":
-        return None
-    weights = parameters(wanted.model).total
-    return "small dense" if weights < SMALL else "large dense" if weights > LARGE else None
+    kind = described(wanted.model).kind if wanted.model else "hybrid mixture of experts"
+    if kind in ("mixture of experts", "hybrid mixture of experts"):
+        return "experts" if kind == "mixture of experts" else None
+    return "small dense" if weights(wanted) < SMALL else "large dense" if weights(wanted) > LARGE else None
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Sized:
 
     @cached_property
     def huge(self) -> bool:
-        return self.wanted.model is not None and parameters(self.wanted.model).total > HUGE
+        return weights(self.wanted) > HUGE
 
     @cached_property
     def published(self) -> Published | None:
