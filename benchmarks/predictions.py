@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
+from benchmarks.plan_sizes import HELD_OUT
 from benchmarks.published_rows import GOLDEN, MODELS, read
 from benchmarks.published_steps import Evidence, PublishedStep, evidence, published, recipe_book, releases
 from precision_operator.planner.rates import laws
@@ -58,14 +59,17 @@ def _book(left_out: frozenset[tuple[str, str]]) -> RecipeBook:
     return recipe_book(published().without(left_out))
 
 
-def tried(path: Path = GOLDEN, whole_models: bool = False) -> Iterator[Tried]:
-    """All steps of a file, each without its (model, product), or without its whole model."""
+def tried(path: Path = GOLDEN, way: Literal["pairs", "models", "hold-out"] = "pairs") -> Iterator[Tried]:
+    """All steps of a file, each without its (model, product) or whole model; of the hold-out those of its models."""
     rows = evidence(read(path), MODELS)
     products = {row.product for row in read()}
     for step in rows.recipes:
         model = rows.model(step)
-        every = frozenset((name, product) for name in step.models for product in products)
-        book = _book(every if whole_models else step.pairs)
+        if way == "hold-out" and step.models[0] not in HELD_OUT:
+            continue
+        without = HELD_OUT if way == "hold-out" else step.models
+        every = frozenset((name, product) for name in without for product in products)
+        book = _book(step.pairs if way == "pairs" else every)
         yield Tried(step, model.kind, "recipe", book.predicted(model, step.recipes, step.product))
     for step in rows.models:
         first, other = _models(rows, step)
@@ -137,7 +141,8 @@ def main(path: Path) -> int:
         share = f"{held} ({held / len(factors):.0%})" if factors else "-"
         print(f"{what:8} {kind:26} {len(mine):5}  {len(mine) - len(factors):7}  {share:12}  x {widest:.3f}")
     by_kind([step for step in steps if step.what == "recipe"], "(model, product) pairs")
-    by_kind([step for step in tried(path, whole_models=True) if step.what == "recipe"], "whole models")
+    for way in ("models", "hold-out"):
+        by_kind([step for step in tried(path, way) if step.what == "recipe"], way)
     dense = [s for s in steps if (s.what, s.kind) == ("recipe", "dense") and abs(math.expm1(s.step.log_ratio)) >= APART]
     decided = [s for s in dense if not isinstance(s.predicted, str) and s.predicted.decided]
     wrong = [s for s in steps if s.what == "recipe" and s.wrong]
