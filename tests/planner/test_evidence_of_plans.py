@@ -64,6 +64,17 @@ def test_idle_gpus_are_in_the_facilitys_energy() -> None:
     assert idle.jobs[0].megawatt_hours == awake.jobs[0].megawatt_hours
 
 
+def test_both_bills_are_told() -> None:
+    own = [SCALED | {"committedGPUHours": "2000"}]
+    made = answered(SMALL, job(), pools=own, objective=["cost"])
+    assert made.totals is not None
+    assert made.totals.committed_dollars == "4000.00"
+    used = float(made.totals.gpu_hours or 0)
+    assert float(made.totals.dollars or 0) == pytest.approx((used - 2000) * 2, abs=0.01)
+    assert " on top of $4,000 that is paid anyway, " in [*lines(made)][1]
+    assert "paid anyway" not in [*lines(answered(SMALL, job(), pools=[SCALED], objective=["cost"]))][1]
+
+
 def samples(made: PlanStatus) -> set[str]:
     shown = PlanShown("ml", "p", made)
     return {family.name for family in PLAN_FAMILIES if [*family.rows(shown)]}
@@ -103,10 +114,13 @@ def test_a_bound_never_looks_exact() -> None:
 
 
 def test_a_gap_that_was_not_reached_is_a_reason() -> None:
-    answer = plan(spec(), fleet(), NOW)
+    answer = plan(spec(pools=[SCALED]), fleet(), NOW)
     assert answer.solution is not None
-    reasons = []
+    reasons, told = [], []
     for gap in (0.005, 0.3):
-        after = finished(status(replace(answer, solution=replace(answer.solution, gap=gap))), PlanStatus(), "", 1, NOW)
+        made = status(replace(answer, solution=replace(answer.solution, gap=gap)))
+        after = finished(made, PlanStatus(), "", 1, NOW)
         reasons.append(next((c.status, c.reason) for c in after.conditions if c.type == "Solved"))
+        told.append("more than was asked for" in [*lines(made)][2])
+    assert told == [False, True]
     assert reasons == [("True", "PlanFound"), ("True", "GapNotReached")]

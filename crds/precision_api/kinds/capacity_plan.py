@@ -430,7 +430,10 @@ class PlanTotals(StatusDocument):
     """All jobs together."""
 
     days: Decimal | None = Field(None, description="Until the last job ends, by the middle of the bands.")
-    dollars: Decimal | None = Field(None, description="Cost.")
+    dollars: Decimal | None = Field(None, description="Cost, beyond the GPU hours that are paid for already.")
+    committed_dollars: Decimal | None = Field(
+        None, description="Price of all GPU hours that are paid for already, used or not; absent: there are none."
+    )
     megawatt_hours: Decimal | None = Field(None, description="Energy.")
     peak_megawatts: Decimal | None = Field(None, description="Most power at one time.")
     gpu_hours: Decimal | None = Field(None, alias="gpuHours", description="GPU hours.")

@@ -16,7 +16,7 @@ from precision_operator.planner.answer.what_if import cut, risks_in
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age
 from precision_operator.planner.rates.candidate_pool import CandidatePool, verdict_counts
 from precision_operator.planner.rates.speed import MADE_UP
-from precision_operator.planner.solving.budgets import paid_dollars, paid_shares
+from precision_operator.planner.solving.budgets import committed_dollars, paid_dollars, paid_shares
 from precision_operator.planner.solving.conflict import clash_words, told, way_out
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, peak, schedule, watts
 
@@ -96,6 +96,7 @@ def _totals(answer: PlanAnswer, totals: Totals, gap: float, jobs: Sequence[JobPl
     return PlanTotals(
         days=decimal(totals.days),
         dollars=_money(_sum([job.dollars for job in jobs])),
+        committed_dollars=_money(committed_dollars(answer.pools) or None),
         megawatt_hours=decimal(totals.megawatt_hours, 12),
         peak_megawatts=decimal(totals.peak_megawatts),
         gpu_hours=decimal(totals.gpu_hours),

@@ -94,8 +94,10 @@ def lines(status: PlanStatus) -> Iterator[str]:
 def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
     """Below the recommendation: what it costs, how sure that is, what binds, and the nearest alternative."""
     bound = AT_LEAST if any(job.upper_bound for job in status.jobs) else ""
+    paid = totals.committed_dollars
+    anyway = "" if paid is None else f" on top of {readable_dollars(float(paid))} that is paid anyway"
     figures = (
-        (None if totals.dollars is None else readable_dollars(float(totals.dollars)), ""),
+        (None if totals.dollars is None else readable_dollars(float(totals.dollars)), anyway),
         (totals.gpu_hours and three_digits(float(totals.gpu_hours)), " GPU hours"),
         (totals.megawatt_hours and readable_energy(float(totals.megawatt_hours)), ""),
         (totals.peak_megawatts and readable_watts(float(totals.peak_megawatts) * WATTS_PER_MEGAWATT), AT_MOST),
@@ -103,10 +105,11 @@ def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
     yield "costs: " + ", ".join(f"{bound if unit != AT_MOST else ''}{text}{unit}" for text, unit in figures if text)
     gap = totals.gap_percent
     sure = ["how far from the optimum: not known" if gap is None else f"at most {float(gap):.3g} % from the optimum"]
+    sure += ["that is more than was asked for"] if totals.gap_reached is False else []
     if bound:
         sure = ["all figures are bounds: how far from the optimum is not known"]
     if status.deadlines:
-        sure.append(f"{status.deadlines} deadlines promised")
+        sure.append(f"{status.deadlines} deadlines promised, each nine times in ten")
     if totals.joint_probability is not None:
         sure.append(f"all are kept with a chance of {float(totals.joint_probability) * 100:.3g} %")
     yield f"sure: {', '.join([*sure, *([f'data: {status.data}'] if status.data in SURE else [])])}"

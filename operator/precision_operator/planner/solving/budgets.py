@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from precision_operator.planner.inputs.terms import Terms
 from precision_operator.planner.rates.bands import Figures
+from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.pool_sizes import SizeArrays
 from precision_operator.planner.solving.options import Option
 
@@ -37,6 +38,11 @@ def paid_dollars(option: Option, shares: Mapping[str, float]) -> float | None:
         return option.dollars
     gpu = option.gpu_hours * (option.gpu_dollars_per_hour or 0.0)
     return gpu * shares[option.pool.name] + (option.power_dollars or 0.0)
+
+
+def committed_dollars(pools: Sequence[CandidatePool]) -> float:
+    """What the hours cost that are paid for already, used or not."""
+    return sum(pool.terms.committed_gpu_hours * (pool.terms.dollars_per_gpu_hour or 0.0) for pool in pools)
 
 
 def cost(chosen: Sequence[Option]) -> float | None:

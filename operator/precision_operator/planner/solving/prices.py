@@ -17,7 +17,7 @@ from precision_operator.planner.inputs.terms import MOST_DAYS, OutOfTime, PlanCl
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.linear import Model, Vector, run
 from precision_operator.planner.solving.options import Picked
-from precision_operator.planner.solving.schedule import longest_chain
+from precision_operator.planner.solving.schedule import JobSlot, longest_chain
 from precision_operator.planner.solving.size_work import (
     SizedJob,
     WorkRow,
@@ -34,6 +34,8 @@ from precision_operator.planner.solving.size_work import (
 ROUNDS = 30
 ADDED = 2
 """Choices of a job that one round adds."""
+MOST_NEAR = 24
+"""Choices of a job that are offered beside those of a plan."""
 HALVINGS = 9
 NEARLY = 1e-6
 """Above 1, a room that is filled so far may be full."""
@@ -212,6 +214,17 @@ class Market:
     def quick(self) -> Picked:
         """By job a few choices from which a first plan can be made."""
         return {job.job.name: frozenset(best_places(job)) for job in self.jobs}
+
+    def near(self, slots: Sequence[JobSlot], reach: float) -> dict[str, frozenset[int]]:
+        """By job some choices in its pool of up to so many times its GPUs, or as many times fewer."""
+        names, near = [pool.name for pool in self.catalog.pools], {}
+        jobs = {job.job.name: job for job in self.jobs}
+        for option in (slot.option for slot in slots):
+            job = jobs[option.job.name]
+            of_pool = job.allowed & (job.arrays.pool == names.index(option.pool.name))
+            mine = np.flatnonzero(of_pool & (abs(np.log(job.arrays.gpus / option.gpus)) <= math.log(reach)))
+            near[job.job.name] = frozenset(mine[:: max(1, -(-len(mine) // MOST_NEAR))].tolist())
+        return near
 
     def least(self, clock: PlanClock) -> float:
         """A bound that needs no program; 0 where not even that was worked out in time."""

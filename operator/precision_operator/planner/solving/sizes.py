@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from precision_api.kinds.capacity_plan import Objective
 from precision_operator.planner.inputs.quantities import InputProblem
-from precision_operator.planner.inputs.terms import OutOfTime, PlanClock, Terms
+from precision_operator.planner.inputs.terms import NotKnown, OutOfTime, PlanClock, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.earliest import EarliestEnds
@@ -35,6 +35,9 @@ OF_FIRST = 0.25
 """Part of the time for a first plan where sizes are many,"""
 OF_PRICES = 0.5
 """and of what is left then for the bound over all of them."""
+
+FIRST_REACH, MOST_REACH = 1.3, 20.0
+"""Factors on a plan's sizes up to which others are offered too, where it is further from the bound than asked."""
 
 SizesSolution = tuple[tuple[Offer, ...], Solution | None, tuple[InputProblem, ...]]
 """What was offered, the plan or None, and, where None is not proved, why."""
@@ -100,9 +103,14 @@ def _priced(catalog: Catalog, names: tuple[Objective, ...]) -> SizesSolution:
             "jobs[].minGPUs and maxGPUs, or narrow the choice with jobs[].pools"
         )
         return made, None, (InputProblem("spec.jobs", text),)
-    reached = solution.values[0]
-    gap = max(0.0, reached - bound) / abs(reached) if reached else 0.0
-    return made, replace(solution, gap=gap, timed_out=solution.timed_out or clock.over), ()
+    reach = FIRST_REACH
+    with suppress(NotKnown):
+        while solution.gap_to(bound) > terms.gap and not clock.over and reach < MOST_REACH:
+            near = market.near(solution.slots, reach)
+            wider = offers(catalog, {name: near[name] | picked.get(name, frozenset()) for name in near})
+            better = solve(wider, terms, clock, solution.candidate, names, bound)
+            made, solution, reach = wider, better or solution, reach * FIRST_REACH
+    return made, replace(solution, gap=solution.gap_to(bound), timed_out=solution.timed_out or clock.over), ()
 
 
 def _first(search: Search) -> Search:

@@ -42,6 +42,15 @@ class Solution:
     rank: Rank
     """The order in which jobs were placed, as `schedule` takes it."""
 
+    def gap_to(self, bound: float) -> float:
+        """How far it is from a bound of its first objective, as a share of it."""
+        return max(0.0, self.values[0] - bound) / abs(self.values[0]) if self.values[0] else 0.0
+
+    @property
+    def candidate(self) -> Candidate:
+        """To begin another search with."""
+        return Candidate(tuple(slot.option for slot in self.slots), self.rank, self.slots, 0.0, 0.0, self.values)
+
 
 def objectives_of(offers: Sequence[Offer], terms: Terms) -> tuple[Objective, ...]:
     """What the user orders by; else cost where every job has a deadline and every option a price, else time."""
@@ -99,9 +108,8 @@ def solve(
 
 def solution_of(search: Search, best: Candidate, bound: float, late: bool) -> Solution:
     """A plan with its gap to what is proved of the first objective; `late`: whether time ended the proof."""
-    first_value = best.values[0]
-    gap = max(0.0, first_value - bound) / abs(first_value) if first_value else 0.0
-    return Solution(best.slots, search.objectives, best.values, gap, late, best.rank)
+    made = Solution(best.slots, search.objectives, best.values, 0.0, late, best.rank)
+    return replace(made, gap=made.gap_to(bound))
 
 
 def _reached(search: Search, number: int, clock: PlanClock, proved: float) -> _Bound:

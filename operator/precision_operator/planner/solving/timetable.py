@@ -244,10 +244,10 @@ class Timetable(_Program):
     def _hint(self, plan: Candidate) -> None:
         """Begin with this plan."""
         hint = self.proto.solution_hint
-        chosen = {id(option) for option in plan.chosen}
-        for taken in self.taken:
-            hint.vars.append(self.taken[taken])
-            hint.values.append(int(taken in chosen))
+        chosen = {_key(option) for option in plan.chosen}
+        for option in self.options:
+            hint.vars.append(self.taken[id(option)])
+            hint.values.append(int(_key(option) in chosen))
         for careful, starts in self.starts.items():
             slots = plan.slots
             if careful:
@@ -308,6 +308,11 @@ class _Watch(ortools.SolutionCallback):
         enough = max(self.enough, proved * (1 + search.terms.gap))
         if self.clock.over or (search.best is not None and search.best.values[table.number] <= enough):
             self.StopSearch()
+
+
+def _key(option: Option) -> tuple[object, ...]:
+    """What tells choices apart, also those that were made anew."""
+    return option.job.name, option.pool.name, option.recipe, option.gpus, option.tier
 
 
 _BUDGETS = {"cost": DOLLARS, "energy": MEGAWATT_HOURS}
