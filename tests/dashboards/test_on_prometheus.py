@@ -14,7 +14,7 @@ from precision_lab.monitoring.perses import dashboard as perses
 from precision_lab.monitoring.perses.dashboard import not_drawn
 from precision_lab.pictures.pages import chromium
 from precision_lab.pictures.screenshots import DAYS, Shown, draw, pools_of
-from precision_lab.pictures.sweep_plans import INFEASIBLE, SOLVED
+from precision_lab.pictures.sweep_plans import BOUND, INFEASIBLE, SOLVED
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 from precision_operator.monitoring.dashboards.panel import Dashboard, Panel
 from precision_operator.monitoring.dashboards.plans import NONE_HERE
@@ -79,6 +79,7 @@ def test_the_plans_of_the_fleet_are_told_with_their_phases_and_with_what_a_story
     assert {(one.labels["plan"], one.labels["phase"]) for one in phases} == {
         (SOLVED, "Solved"),
         (INFEASIBLE, "Infeasible"),
+        (BOUND, "Solved"),
     }
     dollars = [float(sweep.plans[0]["status"]["totals"]["dollars"]) for sweep in shown.sweeps]
     assert dollars[-1] > dollars[0], "a hot rack and a worse driver"

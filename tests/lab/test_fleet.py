@@ -16,7 +16,7 @@ from precision_lab.fleet.hardware import HARDWARE
 from precision_lab.nodes.leftovers import Snapshot
 from precision_lab.nodes.support import missing
 from precision_lab.pictures.pages import NODES, SHOWN, SWEEPS
-from precision_lab.pictures.sweep_plans import INFEASIBLE, SOLVED
+from precision_lab.pictures.sweep_plans import BOUND, INFEASIBLE, SOLVED
 from precision_lab.pictures.sweeps import Sweep, sweeps
 from precision_operator.planner.answer.document import status
 
@@ -92,7 +92,9 @@ def small() -> tuple[Sweep, ...]:
 def test_the_same_sweep_gives_the_same_bytes_whose_figures_are_simulated() -> None:
     for sweep in small()[::4]:
         plans = {plan["metadata"]["name"]: plan["status"] for plan in sweep.plans}
-        assert {name: plan["phase"] for name, plan in plans.items()} == {SOLVED: "Solved", INFEASIBLE: "Infeasible"}
+        assert {name: plan["phase"] for name, plan in plans.items()} == {
+            SOLVED: "Solved", INFEASIBLE: "Infeasible", BOUND: "Solved"
+        }  # fmt: skip
         for plan in plans.values():
             assert plan["notes"][0].startswith("SIMULATED: ")
             assert all(pool["data"].startswith("simulated") for pool in plan["pools"])

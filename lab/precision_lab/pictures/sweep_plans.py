@@ -16,7 +16,7 @@ from precision_operator.planner.inputs.fleet import Fleet
 from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, report_facts
 
 Raw = dict[str, Any]
-SOLVED, INFEASIBLE = "next-quarter", "in-a-day"
+SOLVED, INFEASIBLE, BOUND = "next-quarter", "in-a-day", "without-scaling"
 _SCALING = [{"gpus": 4, "efficiency": "0.98"}, {"gpus": 4096, "efficiency": "0.86"}]
 _DOLLARS = {"GB200": "8", "GB300": "11", "H100": "3"}
 """Made-up dollars of a GPU-hour."""
@@ -32,14 +32,14 @@ def swept_fleet(reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[
 
 
 def plans(namespace: str, fleet: Fleet, nodes: int, now: datetime) -> tuple[Raw, ...]:
-    """Two plans with their answers at `now`: one that is solved, one whose deadline is too near."""
-    names = (SOLVED, INFEASIBLE)
+    """Plans with their answers at `now`: one solved, one whose deadline is too near, one of which bounds are known alone."""
+    names = (SOLVED, INFEASIBLE, BOUND)
     return tuple(_object(namespace, name, status(answer(name, fleet, nodes, now)), now) for name in names)
 
 
 def answer(name: str, fleet: Fleet, nodes: int, now: datetime) -> PlanAnswer:
     """The planner's answer to one of these plans, for a fleet of so many nodes."""
-    return plan(_spec(_jobs(nodes)[name]), fleet, now)
+    return plan(_spec(_jobs(nodes)[name], [] if name == BOUND else _SCALING), fleet, now)
 
 
 def _object(namespace: str, name: str, answer: PlanStatus, now: datetime) -> Raw:
@@ -63,12 +63,13 @@ def _jobs(nodes: int) -> dict[str, list[Raw]]:
             | {"tokens": f"{nodes}B", "after": ["pretrain"], "deadlineDays": "60"},
         ],
         INFEASIBLE: [{"name": "pretrain", "workload": _MODEL, "tokens": f"{60 * nodes}B", "deadlineDays": "1"}],
+        BOUND: [{"name": "pretrain", "workload": _MODEL, "tokens": f"{6 * nodes}B"}],
     }
 
 
-def _spec(jobs: Sequence[Raw]) -> PlanSpec:
+def _spec(jobs: Sequence[Raw], scaling: Sequence[Raw]) -> PlanSpec:
     pools = [
-        {"name": name, "dollarsPerGPUHour": dollars, "priceIncludesPower": True, "scaling": _SCALING}
+        {"name": name, "dollarsPerGPUHour": dollars, "priceIncludesPower": True, "scaling": list(scaling)}
         for name, dollars in _DOLLARS.items()
     ]
     power = {"pue": "1.2", "overhead": {"module": "1.15"}}
