@@ -32,7 +32,7 @@ def swept_fleet(reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[
 
 
 def plans(namespace: str, fleet: Fleet, nodes: int, now: datetime) -> tuple[Raw, ...]:
-    """Plans with their answers at `now`: one solved, one whose deadline is too near, one of which bounds are known alone."""
+    """Plans with their answers at `now`: one solved, one whose deadline is too near, one of which bounds are known."""
     names = (SOLVED, INFEASIBLE, BOUND)
     return tuple(_object(namespace, name, status(answer(name, fleet, nodes, now)), now) for name in names)
 
