@@ -242,15 +242,36 @@ def test_the_end_of_a_message_is_read_alone(said: str) -> None:
     assert parts == {"said": said, "failed": "ml/nightly", "node": "uid", "boot": "b1"}
 
 
-async def test_a_closing_that_is_to_come_is_none() -> None:
+@pytest.mark.parametrize("is_forged", [False, True])
+async def test_a_closing_that_is_to_come_counts_as_now(is_forged: bool) -> None:
     fleet = Fleet(size=3)
     await fleet.all_measured()
-    for path, report in fleet.server.objects.items():
+    for path, report in fleet.server.objects.items() if is_forged else ():
         if path.startswith(f"{REPORTS}/") and report["spec"]["nodeName"] == "g0":
             closed = f"2099-01-01T00:00:00Z; {DEFAULT_POOL_LABEL}=NVIDIA-H100-80GB-HBM3"
             report["metadata"]["annotations"] = {ANNOTATION_CLOSED: closed}
-    await fails_twice(fleet, "g1")
-    assert fleet.conditions()["g1"]["reason"] == "FailConfirmed"
+    await fails_twice(fleet, *["g0", "g1"][is_forged:])
+    for hours in (-3, 29):
+        held = [name for name, row in fleet.conditions().items() if row["reason"] == "FailHeld"]
+        assert len(held) == 1, "a clock that steps back makes no room"
+        fleet.wait(timedelta(hours=hours))
+        await fleet.all_measured()
+    assert fleet.conditions()[held[0]]["reason"] == "FailConfirmed"
+
+
+async def test_a_doubt_of_a_clock_that_was_ahead_counts_from_now_and_its_run_confirms_nothing() -> None:
+    one = One()
+    await one.measure()
+    one.wait(timedelta(days=2))
+    one.rerun()
+    assert await one.measure(broken=True) == ("True", "FailUnconfirmed")
+    one.wait(-timedelta(days=2))
+    for minutes in (0, 50):
+        one.wait(timedelta(minutes=minutes))
+        await one.settle()
+        assert (one.says, one.loop.jobs()) == (("True", "FailUnconfirmed"), {})
+    one.wait(timedelta(minutes=12))
+    assert await one.measure(broken=True) == ("False", "FailConfirmed")
 
 
 @pytest.mark.parametrize("said", ["opened by jan, INC-123", "all passed (node uid-g0-1, boot g0-boot-1, judge v2)"])
@@ -417,16 +438,35 @@ async def test_what_one_profile_failed_no_other_opens_and_it_ends_with_its_profi
     assert one.says == ("True", "Pass")
 
 
+async def test_each_of_three_profiles_that_failed_a_node_must_pass_on_the_next_boot() -> None:
+    one = One(profiles=("aa", "bb", "cc", "dd"))
+    one.truths[NODE] = Truth(gpu_off=-12)
+    await one.all_measured()
+    assert "; failed by ml/aa, ml/bb, others; driver " in one.row["message"]
+    one.truths[NODE] = Truth(gpu_off=-12, by="cc")
+    one.wait(timedelta(hours=25))
+    one.boot(NODE)
+    await one.settle()
+    for _ in range(8):
+        await one.end_agents()
+        assert one.says[0] != "True", "aa and bb pass"
+    assert "; failed by ml/cc; driver " in one.row["message"]
+
+
+@pytest.mark.parametrize("gpus", [8, 7])
 @pytest.mark.parametrize("is_new", [False, True])
-async def test_what_one_profile_failed_no_other_opens_on_the_next_boot(is_new: bool) -> None:
+async def test_what_one_profile_failed_no_other_opens_on_the_next_boot(is_new: bool, gpus: int) -> None:
     one = One(profiles=("nightly", "other"))
     one.truths[NODE] = Truth(gpu_off=-12, by="other")
     await one.all_measured()
     one.boot(NODE)
+    one.offer(gpus, gpus)
     if is_new:
         one.start()
     await one.settle()
     assert one.says == ("Unknown", "SubjectChanged")
+    one.boot(NODE)
+    await one.settle()
     for _ in range(3):
         while jobs := one.loop.jobs():
             await one.end_agents("Fallback" * jobs[NODE]["metadata"]["name"].startswith("other-"))

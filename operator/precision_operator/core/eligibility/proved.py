@@ -7,7 +7,7 @@ from precision_operator.core.observe.nodes import NodeFacts, same_driver
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, ReportView
 
 CONFIRM_AFTER = timedelta(hours=1)
-REPLACED = NAMESAKE, OTHER_GPUS = "it is another Node object", "its GPUs changed"
+NAMESAKE = "it is another Node object"
 MOST_DOUBLED = 8  # how often the time until the next run is
 NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -18,7 +18,7 @@ def changed_subject(facts: NodeFacts) -> str:
     before, now, gpus = subject.get("driver"), facts.driver, subject.get("gpus")
     checks = {
         NAMESAKE: subject.get("node", facts.uid) != facts.uid,
-        OTHER_GPUS: gpus is not None and facts.has_other_gpus(int(gpus), subject.get("set", "")),
+        "its GPUs changed": gpus is not None and facts.has_other_gpus(int(gpus), subject.get("set", "")),
         "it restarted": subject.get("boot", facts.boot) != facts.boot,
         "its driver changed": bool(before and now) and not same_driver(str(before), str(now)),
     }

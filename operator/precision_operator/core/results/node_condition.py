@@ -12,7 +12,7 @@ from typing import NamedTuple
 from precision_api.kinds.report import ReportAcceptance
 from precision_operator.core.attempts.node_state import NodeState
 from precision_operator.core.attempts.verdicts import change
-from precision_operator.core.eligibility.proved import CONFIRM_AFTER, REPLACED, changed_subject, waits_for_verdict
+from precision_operator.core.eligibility.proved import CONFIRM_AFTER, NAMESAKE, changed_subject, waits_for_verdict
 from precision_operator.core.observe.clock import format_time, time_or_none
 from precision_operator.core.observe.gpu_slices import set_of
 from precision_operator.core.observe.node_gate import CONDITION
@@ -21,6 +21,7 @@ from precision_operator.core.observe.nodes import NodeFacts
 DAY = timedelta(days=1)
 MOST_CLOSED = 0.1  # of a pool's nodes go from True to False within a day; one may always
 MOST_MESSAGE, MOST_NAMED = 1024, 2  # characters, as the chart's policy takes them, and profiles that it says failed
+OTHERS = "others"  # after them: of more, so each must pass
 NO_WAIT = {"Busy", "NotReady", "Cordoned", "NodeDeleting"}  # it is at work, or somebody took it out of service
 
 
@@ -83,12 +84,13 @@ def waits(node: NodeState) -> bool:
 
 def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, now: datetime) -> Write | None:
     before, moved = facts.verdict, changed_subject(facts)
-    named = [] if moved in REPLACED else before.parts.get("failed", "").split(", ")
-    # Each is lifted by its own Pass alone, on whatever boot.
-    ours = [it._replace(failed=it.failed or it.profile in named) if it.verdict.verdict != "Pass" else it for it in ours]
+    named = {*before.parts.get("failed", "").split(", ")} if moved != NAMESAKE else set[str]()
+    # Each is lifted by its own Pass alone, on whatever boot and GPUs.
+    failed = [it.profile for it in ours if it.verdict.verdict != "Pass" and (it.failed or named & {it.profile, OTHERS})]
+    ours = [it._replace(failed=it.profile in failed) for it in ours]
     is_open = before.status == "True" and not moved
-    _, newest, ended, failed = max(ours, key=_weight, default=Evidence(""))
-    failing = {"failed": ", ".join(sorted(it.profile for it in ours if it.failed)[:MOST_NAMED])}
+    _, newest, ended, has_failed = max(ours, key=_weight, default=Evidence(""))
+    failing = {"failed": ", ".join(sorted(failed)[:MOST_NAMED] + [OTHERS] * (len(failed) > MOST_NAMED))}
     subject, judged = before.parts if is_open else {}, newest.subject
     if judged is not None and judged.gpus and not (is_open and newest.verdict in (None, "Inconclusive")):
         subject = {"driver": judged.driver or "", "gpus": str(len(judged.gpus)), "until": newest.valid_until or "-"}
@@ -107,14 +109,14 @@ def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, 
             return write("False", "FailConfirmed" if keeps else "Fail", said)
         case "Fail" if is_open:
             first = before.failing_since
-            if before.reason != "FailHeld" and (first is None or ended < first + CONFIRM_AFTER):
+            if before.reason != "FailHeld" and (first is None or not first + CONFIRM_AFTER <= ended <= now):
                 return write("True", "FailUnconfirmed", said)
             return write("False", "FailConfirmed", said) if room else write("True", "FailHeld", said)
         case "Inconclusive" if newest.reason != "Expired" and (moved or before.status in ("", "Unknown")):
             return write("Unknown", newest.reason, said + after)
     if moved:
         return _write(facts, failing, now, "Unknown", "SubjectChanged", f"since it was judged {moved}")
-    if is_open and newest.verdict and (failed or before.failing_since is not None) and before.reason != "FailHeld":
+    if is_open and newest.verdict and (has_failed or before.failing_since is not None) and before.reason != "FailHeld":
         return write("True", "FailUnconfirmed", f"{newest.reason}; it failed before{after}")
     why = newest.reason or over
     if is_open and why and before.reason in ("Pass", "NotJudgedAgain"):
@@ -144,9 +146,10 @@ def _write(
     tail += f"; closed {format_time(closed)}" if closed else ""
     tail += f" (node {facts.uid}, boot {facts.boot})"
     message = said[: MOST_MESSAGE - len(tail)] + tail
-    if before[:3] == (status, reason, message):
+    is_ahead = before.failing_since is not None and before.failing_since > now  # a clock was: from now
+    if before[:3] == (status, reason, message) and not is_ahead:
         return None
     since = before.since if before.status == status else None
-    written = before.written if before[:2] == (status, reason) else None
+    written = before.written if before[:2] == (status, reason) and not is_ahead else None
     times = {"lastTransitionTime": format_time(since or now), "lastHeartbeatTime": format_time(written or now)}
     return Write(facts, {"type": CONDITION, "status": status, "reason": reason, "message": message} | times)

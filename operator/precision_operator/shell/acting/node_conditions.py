@@ -127,7 +127,8 @@ class NodeConditions:
         for uid, facts in nodes.items():
             self._saw_closed(uid, facts.verdict)
         closings = [*self._keep_closings(observed)]
-        self._closings = {uid: it for uid, it in self._closings.items() if timedelta() <= observed.now - it[0] < DAY}
+        young = ((uid, it) for uid, it in self._closings.items() if observed.now - it[0] < DAY)
+        self._closings = {uid: (min(at, observed.now), where) for uid, (at, where) in young}  # none is to come
         self._forget(observed, nodes)
         evidence = grouped(self._evidence(observed, nodes))
         lapsed = dict(self._lapsed(observed, nodes))
