@@ -94,7 +94,7 @@ GUARDS: dict[str, tuple[Any, str, Any]] = {
     "closings are remembered": (NodeVerdict, "closed", None),
     "the canary": (NodeConditions, "_is_guarded", _guarded),
     "what was collected alone": (NodeConditions, "judge", _as_reported),
-    "what the list admits": (GatedProfile, "admits", lambda *_: True),
+    "what the list admits": (GatedProfile, "lacks", lambda *_: ""),
     "a measured result": (acceptance, "provenance_of", lambda *_: "measured"),
     "a waiting node is measured": (node_state, "run_to_prove", lambda *_: ""),
     "a Fail is tried again": (NodeVerdict, "failing_since", None),

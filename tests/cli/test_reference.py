@@ -1,5 +1,6 @@
 """`reference`: from results to a saved reference in a dry run, a create, a show and the Job that it ends with."""
 
+import math
 from functools import partial
 from typing import Any
 
@@ -8,11 +9,13 @@ import yaml
 
 from precision_api.acceptance.reference import read_reference, sha256_of
 from precision_api.exchange.result import MeasurementResult
+from precision_api.kinds.profile import Acceptance, Schedule
 from precision_api.models.workload import Workload, resolve
 from precision_operator.cluster import paths
 from precision_operator.cluster.client import PAGE_NODES
+from precision_operator.core.attempts.verdicts import Terms
 from precision_operator.core.observe.gpu_slices import published, set_of, slice_view
-from precision_operator.core.observe.node_gate import CONDITION
+from precision_operator.core.observe.node_gate import CONDITION, GatedProfile
 from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
 from tests.cli.test_report import with_detail
@@ -68,10 +71,15 @@ def test_four_commands_lead_to_a_job_that_names_the_reference_by_its_hash(api: A
     assert (made.exit_code, "bad is left out: by --except" in made.stderr) == (0, True), made.stderr
     (held,) = api.collections[paths.config_maps("ml")]
     text = held["data"]["reference.json"]
-    whole, asked = yaml.safe_load_all(made.stdout)
+    whole, asked, values = yaml.safe_load_all(made.stdout)
     job = whole["spec"]["template"]["spec"]
     assert asked["spec"]["acceptance"] == {"reference": {"name": "gold", "sha256": sha256_of(text)}}
+    assert Schedule.model_validate(asked["spec"]["schedule"]).max_age == "20d"
     assert job["containers"][0]["args"][-1] == sha256_of(text)
+    row = GatedProfile.model_validate(values["acceptance"]["nodeCondition"]["profiles"][0])
+    terms = Terms(Acceptance.model_validate(asked["spec"]["acceptance"]), read_reference(text), "", False, 0.0)
+    shown = terms.asked.reference.sha256, terms.recipes, terms.finds, ""
+    assert (row.lacks(*shown), row.most_detect_percent.node) == ("", math.ceil(terms.finds["node"])), "it opens nodes"
     asks = {"memory": "48Gi", "nvidia.com/gpu": f"{GPUS}"}
     assert job["containers"][0]["resources"] == {
         "requests": {"cpu": "4", "ephemeral-storage": "0"} | asks, "limits": {"ephemeral-storage": "8Gi"} | asks,
@@ -80,7 +88,8 @@ def test_four_commands_lead_to_a_job_that_names_the_reference_by_its_hash(api: A
     assert (job["volumes"][0]["configMap"]["name"], job["volumes"][1]["emptyDir"]) == ("gold", shared)
     kept = read_reference(text)
     assert (held["immutable"], "by --except" in kept.left_out.values(), len(kept.nodes)) == (True, True, 8)
-    assert [*yaml.safe_load_all(api.run("reference", "show", "gold").stdout.partition("\n\n")[2])] == [whole, asked]
+    shown_again = api.run("reference", "show", "gold").stdout.partition("\n\n")[2]
+    assert [*yaml.safe_load_all(shown_again)] == [whole, asked, values]
     assert sha256_of(api.run("reference", "show", "gold", "-o", "json").stdout) == sha256_of(text)
     assert sha256_of(text)[:12] in api.run("reference", "list").stdout
     again = api.run(*create, "--accept-level", "a trial")

@@ -598,17 +598,27 @@ def test_each_problem_has_its_alert() -> None:
 
 
 LISTED: dict[str, dict[str, Any]] = {
-    "another reference": {"referenceSha256": "0" * 64},
-    "another recipe too": {"recipes": ["bf16", "fp8_delayed"]},
-    "a smaller deficit": {"mostDetectPercent": {"reference": 1}},
-    "a deficit that it does not name": {"mostDetectPercent": {"change": 10}},
-    "another image": {"imageDigests": [f"sha256:{'1' * 64}"]},
+    "it lists referenceSha256 000000000000...": {"referenceSha256": "0" * 64},
+    "it lists recipes fp8_delayed": {"recipes": ["bf16", "fp8_delayed"]},
+    "mostDetectPercent.reference 1, and that check finds 7.0 %": {"mostDetectPercent": {"reference": 1}},
+    "mostDetectPercent.change 10, and that check can't find any": {"mostDetectPercent": {"change": 10}},
+    "imageDigests do not list the agent's image": {"imageDigests": [f"sha256:{'1' * 64}"]},
 }
 
 
 @pytest.mark.parametrize("what", LISTED)
-async def test_what_the_list_does_not_admit_opens_and_closes_nothing(what: str) -> None:
-    assert {await One(**LISTED[what]).measure(broken) for broken in (False, True)} == {("Unknown", "NotListed")}
+async def test_what_the_list_does_not_admit_opens_and_closes_nothing_and_says_what(what: str) -> None:
+    for broken in (False, True):
+        one = One(**LISTED[what])
+        assert await one.measure(broken) == ("Unknown", "NotListed")
+        assert what in one.row["message"]
+
+
+@pytest.mark.parametrize(("most", "opens"), [(7, True), (6, False)])
+async def test_a_profile_that_asks_for_no_deficit_is_held_to_the_usual_one(most: int, opens: bool) -> None:
+    one = One(mostDetectPercent={"node": 3, "reference": most})
+    one.ask(mustDetectPercent=None)
+    assert await one.measure() == (("True", "Pass") if opens else ("Unknown", "NotListed"))
 
 
 @pytest.mark.parametrize("in_service", [False, True])

@@ -9,7 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from statistics import fmean, median
 
-from precision_api.acceptance.values import NO_LIMITS, Check, Golden, Limits, Look, Outcome, Row, Speeds, Verdict
+from precision_api.acceptance.values import (
+    NO_LIMITS,
+    Check,
+    Golden,
+    Limits,
+    Look,
+    Outcome,
+    Row,
+    Speeds,
+    Verdict,
+    percent,
+)
 from precision_api.exchange.stats import behind, t_quantile
 from precision_api.facts.recipes import Recipe
 
@@ -39,6 +50,14 @@ def limits(golden: Golden, check: Check, recipes: int, detect: float | None = No
     least, clear = t_quantile(freedom, PLAIN_DOUBT / looks / recipes) * scale + sure, fail + sure
     asked = min(clear, max(USUAL_DETECT, least)) if detect is None else detect
     return Limits(max(fail, asked - sure), asked - sure, asked, least, clear) if least <= asked <= MOST_DETECT else None
+
+
+def finds(golden: Mapping[Recipe, Golden], recipes: Sequence[Recipe]) -> dict[str, float]:
+    """The deficit (per cent) that each check usually finds with all `recipes`, without checks that find none."""
+    checks: tuple[Check, ...] = "reference", "node", "change"
+    found = {check: [limits(golden[it], check, len(recipes)) for it in recipes if it in golden] for check in checks}
+    bounds = ((check, rows) for check, rows in found.items() if any(rows))
+    return {check: max(-percent(-it.detect) if it else math.inf for it in rows) for check, rows in bounds}
 
 
 def drifted(golden: Golden, shift: float, nodes: int = 20) -> bool:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from precision_api.acceptance.create import create, without_itself
-from precision_api.acceptance.judge import LEAST_GOLDEN, drifted, limits
+from precision_api.acceptance.judge import LEAST_GOLDEN, drifted, finds, limits
 from precision_api.acceptance.reference import Reference, read_reference, sha256_of, text_of
 from precision_api.acceptance.values import Check, GoldenNode, Verdict, percent
 from precision_api.exchange.request import MeasurementRequest
@@ -344,4 +344,7 @@ def to_paste(name: str, text: str, made: Reference) -> str:
     split = "".join(f', --split, "{label}={value}"' for label, value in made.split.items())
     resources = json.dumps(claimed(Resources(**made.resources), int(made.key["gpus"])))
     here = {"selector": selector, "split": split, "key": KEY, "sha256": sha256_of(text), "name": name}
+    found = finds(made.recipes, [*made.recipes]).items()
+    here["finds"] = ", ".join(f"{check}: {math.ceil(least)}" for check, least in found if least < math.inf)
+    here["recipes"] = ", ".join(made.recipes)
     return Template(_JOB).substitute(here, resources=resources, memory=SHARED_MEMORY)

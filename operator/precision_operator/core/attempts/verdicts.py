@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import islice, takewhile
 from statistics import median
 
-from precision_api.acceptance.judge import LEAST_GOLDEN, Firsts, drifted
+from precision_api.acceptance.judge import LEAST_GOLDEN, Firsts, drifted, finds
 from precision_api.acceptance.reference import Reference
 from precision_api.acceptance.values import UNHEALTHY, logs
 from precision_api.exchange.request import digest
@@ -40,6 +40,12 @@ class Terms:
     def recipes(self) -> Sequence[Recipe]:
         """Those that must pass."""
         return self.asked.recipes or tuple(self.reference.recipes if self.reference else ())
+
+    @cached_property
+    def finds(self) -> Mapping[str, float]:
+        """The deficit (per cent) that each check finds: what is asked for, else the usual one; none: no such check."""
+        usual = finds(self.reference.recipes, self.recipes) if self.reference else {}
+        return {**usual, **{check: asked for check, asked in self.asked.must_detect_percent or () if asked}}
 
     @cached_property
     def digest(self) -> str:

@@ -11,7 +11,7 @@ from pydantic import Field
 from precision_api.facts.recipes import Recipe
 from precision_api.facts.schema import Document, Name
 from precision_api.kinds import fields
-from precision_api.kinds.profile import Acceptance, MustDetect
+from precision_api.kinds.profile import MustDetect
 from precision_operator.core.observe.clock import time_or_none
 from precision_operator.core.observe.raw_object import condition_of
 
@@ -31,17 +31,22 @@ class GatedProfile(Document):
     reference_sha256: fields.Sha256 = Field(description="SHA-256 of the reference.")
     recipes: fields.Recipes = Field(min_length=1, description="Recipes that must pass at least.")
     most_detect_percent: MustDetect = Field(
-        MustDetect(), description="Largest mustDetectPercent, by check: what is left out is larger."
+        MustDetect(), description="Largest mustDetectPercent, by check, or of what is usual where none is asked for."
     )
     image_digests: tuple[str, ...] = Field((), description="Digests of the agent's image. Empty: any.")
 
-    def admits(self, asked: Acceptance, judged: Sequence[Recipe], image_id: str) -> bool:
-        """Whether a verdict by these terms, from an agent of this image, may reach a Node."""
-        asks = dict(asked.must_detect_percent or ())
-        lax = any(most is not None and (asks.get(check) or math.inf) > most for check, most in self.most_detect_percent)
+    def lacks(self, sha256: str, judged: Sequence[Recipe], finds: Mapping[str, float], image_id: str) -> str:
+        """What a verdict lacks to reach a Node, in words; empty: nothing. `finds`: per cent by check."""
+        if sha256 != self.reference_sha256:
+            return f"it lists referenceSha256 {self.reference_sha256[:12]}..., the profile's is {sha256[:12]}..."
+        if missing := [recipe for recipe in self.recipes if recipe not in judged]:
+            return f"it lists recipes {', '.join(missing)}, which are not judged"
+        for check, most in self.most_detect_percent:
+            if most is not None and (found := finds.get(check, math.inf)) > most:
+                what = f"finds {found:.1f} %" if found < math.inf else "can't find any"
+                return f"it lists mostDetectPercent.{check} {most}, and that check {what}"
         is_listed = not self.image_digests or any(image_id.endswith(digest) for digest in self.image_digests)
-        is_same = asked.reference.sha256 == self.reference_sha256
-        return is_same and {*self.recipes} <= {*judged} and is_listed and not lax
+        return "" if is_listed else "its imageDigests do not list the agent's image"
 
 
 class NodeGate(Document):

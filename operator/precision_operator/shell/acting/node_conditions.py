@@ -40,8 +40,8 @@ Says = tuple[str, str]
 _Key = tuple[str, str, str]  # namespace and name of a profile, UID of a node
 _Due = tuple[str, bool, Callable[[], Awaitable[str]]]  # UID, whether it takes True away, the write: why it isn't done
 
-ASKS_FOR_MORE = "the chart's acceptance.nodeCondition.profiles asks for more"
-NOT_LISTED = {"verdict": "Inconclusive", "reason": "NotListed", "message": ASKS_FOR_MORE, "again": False}
+ASKS_FOR_MORE = "the chart's acceptance.nodeCondition.profiles asks for more: "
+NOT_LISTED = {"verdict": "Inconclusive", "reason": "NotListed", "again": False}
 
 
 class Collected(NamedTuple):
@@ -107,8 +107,10 @@ class NodeConditions:
             result = await self._reports.result(report, run)
             verdict = with_result(status.model_copy(update={"acceptance": verdict}), result, terms)
         verdict = decided(terms, status.model_copy(update={"acceptance": verdict}), facts, self._now())
-        is_listed = any(row.admits(terms.asked, terms.recipes, before.image) for row in rows)
-        changes = {} if is_listed or verdict.verdict == "Inconclusive" else NOT_LISTED
+        shown = terms.asked.reference.sha256, terms.recipes, terms.finds, before.image
+        lacks = [row.lacks(*shown) for row in rows]
+        is_listed = verdict.verdict == "Inconclusive" or not all(lacks)
+        changes = {} if is_listed else NOT_LISTED | {"message": ASKS_FOR_MORE + "; or ".join(lacks)}
         said, was = verdict.model_copy(update={"subject": _subject(verdict)} | changes), before.evidence
         has_failed = was is not None and was.failed and not change(was.verdict.subject, facts)
         failed = said.verdict == "Fail" or (has_failed and said.verdict != "Pass")
