@@ -46,6 +46,7 @@ BF16 = "nvjet_tst_128x256_64x4_2x1_v_bz_TNT"
 CAST = "void transformer_engine::cast_transpose_kernel<float>(int)"
 NORM = "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<float>(int)"
 MIXTURE = TABLES["mixture"]
+PARTS_OF_A_LAYER = ("mlp", "attention", "attention_out", "mamba", "mamba_out")
 UNSEEN, FP8_CURRENT = Inspection(), Variant("fp8_current", "fp8_current")
 PROBED = Probe("ok", verification=Verification(verdict="unknown", message="probe"))
 
@@ -247,6 +248,8 @@ def test_attentions_core_is_proved_by_its_kernels_in_both_passes_and_by_the_back
     names = [CORE_KERNEL.format(pass_, word) for pass_, word in zip(("fprop", "bprop"), words, strict=False)]
     assert core_verdict(core, names, backend).verdict == expected
     assert core_verdict(core, [BF16], backend).verdict == "fallback", "unfused"
+    for other in ("void flash_fwd_kernel<int>(float*)", BF16):
+        assert core_verdict(core, [*names, other], backend).verdict in ("unknown", "fallback")
     kernels = [
         ProfiledKernel(FP8, 1.0, "forward", "mlp"),
         *(ProfiledKernel(n, 1.0, "other", "core_attention") for n in names),
@@ -264,6 +267,22 @@ def test_a_mixture_is_as_good_as_its_worst_part() -> None:
         ]
         found = evidence.verification_of(mixed, None, PROBED, profile(*seen), Inspection())
         assert (found.verdict, "fp8_block: " in found.message, "fp8_current: " in found.message) == (told, True, True)
+
+
+@pytest.mark.parametrize(("parts", "ran", "expected"), TABLES["parts"])
+def test_head_and_parts_in_bf16_of_a_mixture_are_judged_and_named_and_so_is_a_core_beside_them(
+    parts: Any, ran: dict[str, str], expected: str
+) -> None:
+    names = {"bf16": BF16, "fp8": FP8, "unknown": "what_is_this", "core": CORE_KERNEL.format("fprop", "f16")}
+    seen = [ProfiledKernel(names[kernel], 1.0, "forward", module) for module, kernel in ran.items()]
+    core: Any = "fp8_delayed" if "core_attention" in ran else None
+    mixed = Variant("ours", "ours", Parts(**dict.fromkeys(PARTS_OF_A_LAYER, "fp8_current") | parts))
+    made = evidence.verification_of(mixed, core, PROBED, profile(*seen), Inspection())
+    judged = dict(re.findall(r"((?:attention core|\w+) \w+): (\w+),", made.message))
+    worst = {part: verdict for part, verdict in judged.items() if verdict != "verified"}
+    assert worst == ({} if expected == "verified" else dict([expected.split(": ")]))
+    assert made.verdict == expected.split(": ")[-1]
+    assert "head" not in ran or any(part.startswith("head ") for part in judged)
 
 
 def test_unfused_attention_and_the_longest_kernels_are_told() -> None:

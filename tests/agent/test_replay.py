@@ -11,6 +11,7 @@ from precision_agent.backends.replay_tables import FAULTS, ReplayOptions, famili
 from precision_agent.run.run import Clock, run_request
 from precision_api.exchange.request import RequestNode, Timing
 from precision_api.exchange.result import MeasurementResult, Software
+from precision_api.facts.mixtures import Mixture
 from precision_api.facts.products import PRODUCT_CLASSES, part
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipes_for
 from precision_api.models.model import ModelSpec
@@ -119,6 +120,15 @@ def test_delayed_scaling_has_no_prequantized_mode_failures_are_named_and_a_silen
     assert of(found, "nvfp4").verification.verdict == "fallback"
     assert rate(found, "nvfp4") == pytest.approx(rate(found), rel=0.02)
     assert found.recommendation.by_speed not in (None, "nvfp4")
+
+
+def test_a_mixture_says_which_of_its_recipes_is_emulated_and_which_plain_recipe_it_equals() -> None:
+    mixtures = (Mixture(name="m2", mlp="mxfp8", attention="fp8_block"), Mixture(name="equal", mlp="mxfp8"))
+    made = replayed(product="B200", recipes=("bf16", "mxfp8"), mixtures=mixtures)
+    emulated, equal = made.recipes[2:]
+    assert emulated.availability_reason == "B200 runs fp8_block through the kernels of mxfp8"
+    assert any("of mxfp8 it differs by noise alone" in note for note in equal.notes)
+    assert not any("noise alone" in note for note in emulated.notes)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

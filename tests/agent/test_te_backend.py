@@ -219,6 +219,14 @@ def test_each_part_of_a_mixture_has_the_quantizers_of_its_recipe_and_its_own_hea
     )
 
 
+def test_attentions_core_is_in_fp8_wherever_a_part_of_the_step_is() -> None:
+    mixture = {"name": "ours", "mlp": "bf16", "head": "mxfp8"}
+    bench = Bench(asked=request(recipes=("bf16",), mixtures=[mixture], attention_core="fp8_current"))
+    for variant in bench.cases.variants[:2]:
+        assert bench.backend.prepare(bench.training, variant) is None
+    assert [bench.backend._models[name].stack.core for name in ("bf16", "ours")] == [None, "fp8_current"]
+
+
 @pytest.mark.parametrize(
     ("workload", "words"),
     [

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.cases import cases_of
 from precision_agent.results.explain import explain
-from precision_api.exchange.result import MeasurementResult
+from precision_agent.run.publish import verdict_text
+from precision_api.exchange.result import Interval, MeasurementResult
 from precision_api.exchange.stats import paired_ratio, ratio
 from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.kinds.report import ReportStatus
@@ -67,6 +69,8 @@ def test_nvfp4_over_mxfp8_on_b300_is_as_published_by_command_page_and_metric(
     rows = {row.figure: row for row in explain(result, "mxfp8") if row.of.startswith("nvfp4")}
     assert float(rows["GEMMs (autocast) speedup"].value.split()[0]) == pytest.approx(LAYER, rel=0.03)
     assert ("come from those over bf16" in rows["speedup"].source) == (baseline == "bf16")
+    back = {row.figure: row.value for row in explain(result, "bf16") if row.of.startswith("mxfp8")}
+    assert "(95 %: " in back["GEMMs (autocast) speedup"], "of the recorded baseline too"
     assert "Speedups are over mxfp8." in output.stdout
     assert ("come from those over bf16" in output.stderr) == (baseline == "bf16")
 
@@ -164,6 +168,42 @@ def test_where_the_recorded_baseline_has_no_figures_ratios_are_those_of_rates(ap
     assert made.speedup_lower <= rate.lower / plain.upper * 1.001
     bare = status_of_result(replayed(recipes=("bf16", "fp8_current"), **asked, training=False))
     assert "no figures of mxfp8, the run's baseline, so no ratios" in rebased(read("n", "p", bare), "bf16")[1]
+
+
+def test_ratios_over_a_baseline_that_fell_back_are_withheld_with_the_reason_by_every_reader(
+    api: Api, tmp_path: Path
+) -> None:
+    asked = {"workload": Workload(preset="llama3-8b"), "recipes": ("bf16", "mxfp8"), "baseline": "nvfp4"}
+    result = replayed(ReplayOptions(fault="silent_fallback"), product="B300", **asked)
+    why = "over nvfp4 are withheld: nvfp4 fell back to another precision."
+    text = verdict_text(result)
+    assert (f"mxfp8: Speedups {why}" in text, re.search(r"\d+x", text)) == (True, None)
+    rows = explain(result)
+    assert [row.value for row in rows if re.search("speedup|quantisation tax", row.figure)] == ["over nvfp4"]
+    told = {row.of.split()[0]: row.source for row in rows if row.figure == "meaning"}
+    assert told["mxfp8"] == told["bf16"] == f"Speedups {why}"
+    page, file = tmp_path / "page.html", tmp_path / "result.json"
+    recorded = result.recipes[2].model_copy(update={"training": of_mxfp8(result)})
+    older = result.model_copy(update={"recipes": (*result.recipes[:2], recorded)})  # an agent that withheld nothing
+    for made, over in ((result, None), (older, None), (older, "bf16")):
+        file.write_text(made.model_dump_json(by_alias=True, exclude_none=True))
+        option = ("--baseline", over) if over else ()
+        assert api.run("report", str(file), *option, "-o", str(page)).exit_code == 0
+        assert not re.search(r"(?<!\d)9\.9\d*x", page.read_text())
+        assert "9.9000" not in str(explain(made, over))
+    assert f"bf16 are ratios of rates; those {why}" in str(explain(older, "bf16"))
+    api.profiles(profile_object())
+    api.reports(report_of(result))
+    output = api.run("status", "nightly", "--baseline", "bf16")
+    assert f"bf16 are ratios of rates; those {why}" in " ".join(output.stderr.split())
+    bare = replayed(ReplayOptions(fault="silent_fallback"), product="B300", **asked, training=False)
+    assert f"ratios {why[:-1]}" in rebased(read("n", "p", status_of_result(bare)), "bf16")[1]
+
+
+def of_mxfp8(result: MeasurementResult) -> Any:
+    """Its training figures with a speedup that should not be there."""
+    row = next(row for row in result.recipes if row.recipe == "mxfp8")
+    return row.training and row.training.model_copy(update={"speedup": Interval(value=9.9, lower=9.9, upper=9.9, n=3)})
 
 
 def test_a_mixture_is_a_recipe_to_every_reader(api: Api, tmp_path: Path) -> None:

@@ -118,7 +118,8 @@ class Replay:
             return protocol.Probe("ok", verification=verdict)
         message = "replayed: no kernel ran"
         if "emulated" in hows.values():
-            reason = f"{self.part.product} runs {variant.recipe} through the kernels of mxfp8"
+            emulated = ", ".join(recipe for recipe, how in hows.items() if how == "emulated")
+            reason = f"{self.part.product} runs {emulated} through the kernels of mxfp8"
             would = Verification(verdict="assumed", message=f"{message}; it would be emulated")
             return protocol.Probe("emulated", reason, would)
         return protocol.Probe("ok", verification=Verification(verdict="assumed", message=message))

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from precision_agent.cases import UNQUANTIZED, Variant
@@ -11,6 +11,7 @@ from precision_agent.precision.verification import core_verdict, verdict
 from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel
 from precision_api.exchange.request import AttentionCore
 from precision_api.exchange.result import KernelSeen, Verdict, Verification
+from precision_api.facts.mixtures import Parts
 from precision_api.facts.recipes import RECIPES, PlainRecipe, Recipe
 
 KERNELS_TOLD = 24
@@ -20,8 +21,6 @@ CORE = "core_attention"
 """The module whose products of queries, keys and values stay in BF16 in every recipe, as the head does."""
 ROUTER = "router"
 """The module that chooses experts: its scores are FP32 in every recipe."""
-ATTENTION_OUT = "attention_out"
-"""Attention's output projection, told apart where it has a recipe of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,19 +146,18 @@ _DOUBT: tuple[Verdict, ...] = ("fallback", "unknown", "partial", "emulated", "ve
 
 
 def _by_kernels(variant: Variant, core: AttentionCore | None, profile: Profile, inside: Inspection) -> Verification:
-    """From the kernels of the parts that a recipe claims, each recipe's apart: never those of the router."""
-    parts, claimed = variant.parts, dict[PlainRecipe, list[ProfiledKernel]]()
-    told: Mapping[str, PlainRecipe] = asdict(parts)
+    """From the kernels of what the recipe claims: of the layers together, or of a mixture of each part and the head,
+    those in BF16 too; never those of the router."""
+    parts, claimed = variant.parts, dict[str, list[ProfiledKernel]]()
+    recipes: Mapping[str, PlainRecipe] = {"mlp": parts.mlp} if parts == Parts.of(parts.mlp) else asdict(parts)
     for kernel in profile.kernels:
-        recipe = told.get(kernel.module, parts.mlp)
-        if kernel.module not in (CORE, ROUTER) and (kernel.module != "head" or recipe != "bf16"):
-            claimed.setdefault(recipe, []).append(kernel)
-    quantized: list[PlainRecipe] = [recipe for recipe in parts.of_layers if recipe != "bf16"]
+        if kernel.module not in (CORE, ROUTER) and (kernel.module != "head" or "head" in recipes):
+            claimed.setdefault(kernel.module if kernel.module in recipes else "mlp", []).append(kernel)
     judged: list[tuple[str, Verification]] = []
-    for recipe in quantized or [UNQUANTIZED]:
-        seen = inside if recipe == parts.mlp else Inspection()
-        judged.append((recipe, _claim(recipe, profile, seen, claimed.get(recipe, ()))))
-    if core and quantized:
+    for part in _to_show(recipes, claimed):
+        made = _claim(recipes[part], profile, inside if part == "mlp" else Inspection(), claimed.get(part, ()))
+        judged.append((f"{part} {recipes[part]}", made))
+    if core and parts.recipes != (UNQUANTIZED,):
         mine = [kernel.name for kernel in profile.kernels if kernel.module == CORE]
         judged.append((f"attention core {core}", core_verdict(core, mine, inside.attention)))
     worst = min((verification for _, verification in judged), key=lambda made: _DOUBT.index(made.verdict))
@@ -167,6 +165,15 @@ def _by_kernels(variant: Variant, core: AttentionCore | None, profile: Profile, 
         return worst
     words = "; ".join(f"{name}: {made.verdict}, {made.message}" for name, made in judged)
     return worst.model_copy(update={"message": words[:1024]})
+
+
+def _to_show(recipes: Mapping[str, PlainRecipe], seen: Collection[str]) -> list[str]:
+    """The parts that have kernels, a quantised head, and a part of each recipe that no layer shows."""
+    layers = [part for part in recipes if part != "head"]
+    shown = {recipes[part] for part in layers if part in seen}
+    missing = {recipes[part]: part for part in reversed(layers) if recipes[part] not in shown}
+    head = "head" if recipes.get("head", UNQUANTIZED) != UNQUANTIZED else ""
+    return [part for part in recipes if part in (*seen, *missing.values(), head)]
 
 
 def _claim(

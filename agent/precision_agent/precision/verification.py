@@ -111,6 +111,8 @@ Transformer Engine 2.20.2 and cuDNN 9.14, mxfp8 as a public trace of GB300 has i
 _CORE_NAME = re.compile(r"sdpa_sm\d+_flash_(?P<pass>[fb]prop)_(?:wgmma_)?(?P<word>[a-z0-9]+)_")
 
 
+_OTHER_CORE = re.compile(r"flash_?(?:attn|attention|fwd|bwd)|\bflash::|fmha")
+"""Attention that is not cuDNN's: nothing in the name tells in which format it multiplies."""
 IN_FP8 = "FusedAttention (sub-backend 2)"
 """Transformer Engine's name of cuDNN's FP8 attention (NVTE_FP8 of fused_attn.h, 2.8 to 2.20)."""
 
@@ -119,13 +121,16 @@ def core_verdict(core: AttentionCore, names: Sequence[str], backend: str | None)
     """The verdict on attention's core by the names of its kernels, forward and backward, which must all be of its
     format, and by the `backend` that Transformer Engine chose for the step: what is not in FP8 there is a fallback."""
     fused = {name: match for name in names if (match := _CORE_NAME.search(name.lower()))}
+    apart = {name for name in names if classify(name).kernel_class not in ("not_a_gemm", "unknown")}
     if not fused:
-        apart = any(classify(name).kernel_class not in ("not_a_gemm", "unknown") for name in names)
         if apart:
             return _told("fallback", 0.0, "attention ran unfused, which multiplies in BF16")
         return _told("unknown", None, "no kernel of cuDNN's attention was seen")
     message = f"{backend or 'unknown backend'}, cuDNN's kernels: {', '.join(name[:80] for name in fused)}"
     kinds = {_CORES.get(match["word"], "unknown") for match in fused.values()}
+    if others := apart | {name for name in names if name not in fused and _OTHER_CORE.search(name.lower())}:
+        kinds |= {"unknown"}
+        message += f"; beside them {', '.join(name[:80] for name in sorted(others))}"
     if "bf16" in kinds or backend not in (IN_FP8, None):
         return _told("fallback", None, message)
     both = len({match["pass"] for match in fused.values()}) == 2

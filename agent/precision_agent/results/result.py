@@ -16,7 +16,7 @@ from precision_agent.power.sensor_sampling import Recordings
 from precision_agent.precision import evidence
 from precision_agent.protocol import Inspection, Load, Probe, ResultProvenance, Sample
 from precision_agent.results import kernel_shares, power_windows
-from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
+from precision_agent.results.assess import MOST_NOTES, RecipeEvidence, control_ratio, recipe_result, with_meanings
 from precision_agent.results.profiling import LOADS, After
 from precision_agent.results.recommend import recommend
 from precision_agent.results.train import Measured, PowerOrReason, RecipePower
@@ -25,13 +25,12 @@ from precision_agent.sampling.devices import Machine
 from precision_agent.sampling.profiles import LoadProfiles
 from precision_agent.sampling.sample import Samples
 from precision_api.exchange import stats
+from precision_api.exchange.rebase import result_over
 from precision_api.exchange.request import PLAIN, MeasurementRequest, request_hash, timing_title
 from precision_api.exchange.result import Backend as BackendName
 from precision_api.exchange.result import GpuHealth, KernelProfiles, MeasurementResult, Memory, Steadiness
-from precision_api.facts.recipes import RECIPE_NAMES, mixture_text
+from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, mixture_text
 from precision_api.models.model import ModelSpec
-
-MOST_NOTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
     variables = facts.machine.environment
     basis = basis_of(request, facts.backend, facts.machine, facts.provenance, facts.started_at, finished_at)
     plain = sorted(name for name in variables if len(name) <= 64 and re.fullmatch(PLAIN, name))
-    return MeasurementResult(
+    result = MeasurementResult(
         **basis,
         partial=run.samples.ended,
         phase_seconds=_phase_seconds(facts.phases, finished_at),
@@ -101,6 +100,7 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
         recipes=recipes,
         recommendation=recommend(recipes, run.control, facts.provenance.kind, request.baseline),
     )
+    return result_over(result, result.baseline)[0]
 
 
 def basis_of(
@@ -249,16 +249,16 @@ def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
         *_gaps(variant, facts),
         *sorted(reasons),
     )
-    cut = len(notes) - MOST_NOTES
-    if cut > 0:
-        notes = (*notes[: MOST_NOTES - 1], f"{cut + 1} more notes")
+    if len(notes) > MOST_NOTES:
+        notes = (*notes[: MOST_NOTES - 1], f"{len(notes) - MOST_NOTES + 1} more notes")
     return tuple(note[:1024] for note in notes)
 
 
 def _mixed(variant: Variant) -> tuple[str, ...]:
     """What a mixture is made of."""
     parts = mixture_text(variant.recipe)
-    return (f"a mixture of recipes: {parts}; results call it {variant.recipe}",) if parts else ()
+    equal = f"; of {parts} it differs by noise alone" if parts in RECIPES else ""
+    return (f"a mixture of recipes: {parts}; results call it {variant.recipe}{equal}",) if parts else ()
 
 
 def _unfused(training: LoadProfiles | None) -> bool:

@@ -242,6 +242,8 @@ def _refuse_what_leaves_nothing(request: MeasurementRequest, workload: ResolvedW
     """ValueError where no GEMM and no training is left to measure, or no layer to run in a recipe."""
     if not request.gemm_modes and not request.training:
         raise ValueError("nothing to measure: leave out --no-gemm, or give a model and leave out --no-training")
+    if (request.attention_core or request.primary_weights) and not request.training:
+        raise ValueError("--attention-core and --primary-weights change the training step alone: leave them out")
     kept, layers = request.last_layers_bf16, workload.model.num_hidden_layers if workload.model else None
     if kept and layers is None:
         raise ValueError("--last-layers-bf16: shapes have no layers: give a model, or leave it out")

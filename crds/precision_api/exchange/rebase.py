@@ -8,28 +8,40 @@ from typing import Any
 
 from precision_api.exchange import stats
 from precision_api.exchange.request import Mode, attention_recipe
-from precision_api.exchange.result import Difference, Interval, MeasurementResult, RecipeResult
+from precision_api.exchange.result import Difference, Interval, Meaning, MeasurementResult, RecipeResult
 from precision_api.exchange.summary import USABLE, first_failure
 from precision_api.facts.recipes import Recipe, recipe_name
 
-ONE = Interval(value=1, lower=1, upper=1, n=1)
+ONE = Interval(value=1, lower=1, upper=1, n=1_000_000)
+"""A baseline over itself, exactly: the interval of what is held against it is the other's."""
 
 
-def judged(over: Recipe, baseline: Recipe, kept: Recipe, doubt: str, has: tuple[object, ...]) -> tuple[bool, str]:
+def withheld(baseline: Recipe, availability: str | None, verdict: str) -> str:
+    """Why ratios over the run's quantised baseline, which was measured, are withheld; empty where they stand."""
+    if availability not in ("ok", "emulated") or verdict in USABLE or baseline == "bf16":
+        return ""
+    ran = "fell back to another precision" if verdict == "fallback" else f"has the verdict {verdict}"
+    return f"over {baseline} are withheld: {baseline} {ran}"
+
+
+def judged(over: Recipe, baseline: Recipe, kept: Recipe, doubts: list[str], has: tuple[Any, ...]) -> tuple[bool, str]:
     """Whether a run has ratios over that recipe, and what is to be said of them: why none, or whose noise holds.
 
-    `kept`: what attention's projections stayed in. `doubt`: why the recipe's own figures can't be used. `has`: its
-    speedups over the run's baseline in training and of GEMMs, its training rate, and the run's noise floor, or False.
+    `kept`: what attention's projections stayed in. `doubts`: why the recipe's own figures can't be used, and those over
+    the baseline. `has`: its speedups over that in training and of GEMMs, its training rate, and the run's noise floor.
     """
-    name = recipe_name(over)
+    name, (doubt, why) = recipe_name(over), doubts
+    if over == baseline:
+        return False, f"Speedups {why}."
     if kept != "bf16":
         return False, f"an earlier agent kept attention's projections in {kept}, not in BF16; measure it again"
     if doubt:
         return False, f"no figures of {name} to compare with: {doubt}"
     if not any(has[:3]):
-        return False, f"no figures of {baseline}, the run's baseline, so no ratios over any recipe"
+        return False, f"ratios {why}" if why else f"no figures of {baseline}, the run's baseline, so no ratios over any"
     if has[2] and not has[0]:
-        return True, f"Training speedups over {name} are ratios of rates: the run has none over {baseline}."
+        why = f"; those {why}" if why else f": the run has none over {baseline}"
+        return True, f"Training speedups over {name} are ratios of rates{why}."
     noise = "whose noise is the least difference" if has[3] else "whose noise was not recorded: no verdicts"
     return True, f"Speedups over {name} come from those over {baseline}, {noise}."
 
@@ -50,8 +62,12 @@ def difference(speedup: Interval | None, floor: float | None) -> Difference | No
 def result_over(result: MeasurementResult, over: Recipe) -> tuple[MeasurementResult, str]:
     """The full result with speedups over that recipe, and what is to be said of them. What they are made of, and how
     energy and losses compare, is unknown then. ValueError where the recipe was not measured."""
-    if over == result.baseline:
+    own = next((it for it in result.recipes if it.recipe == result.baseline), None)
+    why = (own and withheld(own.recipe, own.availability, own.verification.verdict)) or ""
+    if over == result.baseline and not why:
         return result, ""
+    if over != result.baseline and why:
+        result, _ = result_over(result, result.baseline)
     names = {it.recipe: recipe_name(it.recipe) for it in result.recipes}
     base = next((it for it in result.recipes if over in (it.recipe, names[it.recipe])), None)
     if base is None:
@@ -61,7 +77,7 @@ def result_over(result: MeasurementResult, over: Recipe) -> tuple[MeasurementRes
     kept = attention_recipe(result.baseline, result.timing) if result.recipe_scope == "mlp" else "bf16"
     trained, gemms = base.training, any(part.speedup for part in base.sums)
     has = trained and trained.speedup, gemms, trained and trained.tokens_per_second, result.noise_floor
-    stands, said = judged(base.recipe, result.baseline, kept, doubt, has)
+    stands, said = judged(base.recipe, result.baseline, kept, [doubt, why], has)
 
     def figure(row: RecipeResult, mode: Mode | None) -> Interval | None:
         if row.recipe == result.baseline and (mode or has[0]):
@@ -74,7 +90,8 @@ def result_over(result: MeasurementResult, over: Recipe) -> tuple[MeasurementRes
         def speedup(mode: Mode | None) -> Interval | None:
             return ratio(figure(row, mode), figure(base, mode)) if stands and row is not base else None
 
-        fields: dict[str, Any] = {"meaning": None, "quantization_tax": None, "quantization_tax_most": None}
+        meaning = Meaning(kind="unknown", sentence=said) if base is own and row is not own and row.meaning else None
+        fields: dict[str, Any] = {"meaning": meaning, "quantization_tax": None, "quantization_tax_most": None}
         fields["sums"] = tuple(part.model_copy(update={"speedup": speedup(part.mode)}) for part in row.sums)
         if row.training:
             ratios = {"speedup": speedup(None), "difference": difference(speedup(None), result.noise_floor)}

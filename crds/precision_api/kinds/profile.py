@@ -157,6 +157,11 @@ class Benchmarks(Document):
             "nothing to measure: enable gemm or training",
             lambda benchmarks: benchmarks.gemm.enabled or benchmarks.training.enabled,
         ),
+        Rule(
+            "self.training.enabled || (!has(self.training.attentionCore) && self.training.primaryWeights == 'bf16')",
+            "attentionCore and primaryWeights change the training step alone: enable training, or leave them out",
+            lambda it: it.training.enabled or (it.training.attention_core or it.training.primary_weights) == "bf16",
+        ),
     )
 
     preset: Literal["quick", "standard"] = Field(

@@ -64,8 +64,8 @@ def report(
 def _over(facts: Given, over: str | None) -> Given:
     """With speedups over that recipe."""
     (nodes, said), result = over_recipe(facts.nodes, over), facts.result
-    if result and over not in (None, result.baseline):
-        result, _ = result_over(result, over)
+    if result:
+        result, _ = result_over(result, over or result.baseline)
     return replace(facts, nodes=nodes, result=result, unmeasured=(*facts.unmeasured, *said[:REASONS_TOLD]))
 
 

@@ -201,7 +201,8 @@ def _notes(resolved: ResolvedWorkload) -> list[str]:
     rows = sorted({gemm.m for gemm in resolved.gemms if gemm.of_experts and gemm.pass_ == "fprop" and gemm.m % 32})
     notes += [f"an expert's {m} rows are padded for recipes that need multiples of 16 or 32" for m in rows]
     high = sorted({gemm.name for gemm in resolved.gemms if not gemm.quantized})
-    notes += [f"{name}: stays in high precision with every recipe; as a GEMM it is measured in bf16" for name in high]
+    words = "{}: stays in high precision with every recipe{}; as a GEMM it is measured in bf16"
+    notes += [words.format(name, " but mixtures that set head" * (name == "lm_head")) for name in high]
     notes += _notes_of_model(resolved.model, resolved.workload.sequence_length)
     missing = resolved.model.no_training_step if resolved.model else None
     if missing:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from precision_api.exchange.rebase import ONE, difference, judged, ratio
+from precision_api.exchange.rebase import ONE, difference, judged, ratio, withheld
 from precision_api.exchange.request import attention_recipe
 from precision_api.facts.recipes import Recipe
 from precision_api.facts.schema import decimal
@@ -20,7 +20,9 @@ def rebased(reading: Reading, over: Recipe) -> tuple[Reading, str]:
     kept = attention_recipe(run.baseline, run.timing) if run.scope == "mlp" else "bf16"
     doubt = "it was not measured" if base is None else base.failure or f"its verdict is {base.verdict}"
     has = (base.speedup, base.gemm_speedup, base.tokens_per_second, run.noise_floor) if base else ()
-    stands, said = judged(over, run.baseline, kept, "" if base and base.usable else doubt, has)
+    own = reading.rows.get(run.baseline)
+    why = withheld(own.recipe, own.availability, own.verdict) if own else ""
+    stands, said = judged(over, run.baseline, kept, ["" if base and base.usable else doubt, why], has)
     if stands:
         rows |= {recipe: rows[recipe]._replace(**_over(reading, recipe, over, run)) for recipe in {*rows} - {over}}
         run = run.model_copy(update={"gemm_error": decimal(2 * float(run.gemm_error), 3)}) if run.gemm_error else run

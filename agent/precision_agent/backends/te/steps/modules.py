@@ -11,7 +11,7 @@ from precision_agent.backends.te.sizes import Trial, windowed
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.experts import Experts
 from precision_agent.backends.te.steps.latent_attention import LatentAttention
-from precision_agent.precision.evidence import ATTENTION_OUT, CORE, ROUTER
+from precision_agent.precision.evidence import CORE, ROUTER
 from precision_api.exchange.request import AttentionCore
 from precision_api.exchange.result import WeightGradients
 from precision_api.facts.mixtures import Parts
@@ -280,10 +280,10 @@ def stack(
     core: AttentionCore | None = None,
     primary_weights: bool = False,
 ) -> Stack:
-    """Layers of their own, each part in its recipe; `core`: of attention's core, but of BF16 layers. ValueError where
+    """Layers of their own, each part in its recipe; `core`: of attention's core, but of bf16. ValueError where
     the core's scales would never move."""
     made = {recipe: recipes.make(api, recipe) for recipe in parts.recipes}
-    core = core if set(parts.of_layers) != {"bf16"} else None
+    core = core if parts.recipes != ("bf16",) else None
     te_core = recipes.make_core(api, core) if core else None
     if core == "fp8_delayed" and parts.mlp == "bf16":
         raise ValueError("attentionCore fp8_delayed needs an MLP that is quantised: its scales are updated with it")
@@ -333,7 +333,7 @@ def told_parts(layers: tuple[Any, ...], parts: Parts) -> Iterator[tuple[str, Any
     for layer in layers:
         yield "attention", layer.self_attention
         if parts.attention_out != parts.attention:
-            yield ATTENTION_OUT, layer.self_attention.proj
+            yield "attention_out", layer.self_attention.proj
         yield CORE, layer.self_attention.core_attention
         yield "mlp", layer.layernorm_mlp
         if isinstance(layer.layernorm_mlp, Experts):
