@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import yaml
 from aiohttp import web
 
 from benchmarks.exporter_process import MIB, Process
@@ -37,10 +38,14 @@ from precision_lab.processes.ports import free_ports
 from precision_lab.release.install import NAMESPACE, RELEASE, Program, install
 from precision_operator.cli.commands.support_bundle import gathered_bundle
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.observe.raw_object import quantity
 from tests.e2e.test_support_bundle import LABELS, PLANTED, give_address, sent_on, served_pod, template
 from tests.support.site import profile_manifest
 
-LIMITS_MIB = {"operator": 2048.0, "exporter": 512.0}
+VALUES = yaml.safe_load(Path("charts/precision-profiler/values.yaml").read_text())
+LIMITS_MIB = {
+    name: (quantity(VALUES[name]["resources"]["limits"]["memory"]) or 0) / MIB for name in ("operator", "exporter")
+}
 """Of the chart."""
 DESCRIPTORS = 1024
 HALF, HALF_AT_PROBES, SLOW, ADDRESSES = 1100, 300, 40, 100
