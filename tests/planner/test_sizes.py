@@ -11,7 +11,17 @@ from benchmarks.plan_sizes import HELD_OUT, QUESTIONS, Question, Tried, asked, d
 from precision_api.kinds.capacity_plan import PlanStatus
 from precision_operator.planner.answer.table import lines
 from precision_operator.planner.inputs.terms import Failures, Goodput
-from precision_operator.planner.rates.failures import LEAST, MOST, PER_GPU_HOUR, RUN_DAYS, progress, share, spares
+from precision_operator.planner.rates.bands import Z_90, Z_95
+from precision_operator.planner.rates.failures import (
+    LEAST,
+    MOST,
+    PER_GPU_HOUR,
+    RUN_DAYS,
+    progress,
+    repair_band,
+    share,
+    spares,
+)
 from precision_operator.planner.rates.size_law import NOT_KNOWN
 from tests.support.fleets import UNMEASURED, answered, declared, fleet, job, node, pool, rate, workload
 
@@ -203,6 +213,32 @@ def test_a_job_on_all_nodes_is_never_promised_without_a_sentence_on_spares() -> 
     given = answered(None, job(minGPUs=128), scaling=[], goodput="0.9")
     assert given.pools[0].gpus == 128
     assert any(note.startswith("spares: ") for note in given.notes)
+
+
+def test_a_job_without_a_spare_stops_for_each_repair_in_its_days_its_promise_and_its_words() -> None:
+    def shown(**changes: Any) -> PlanStatus:
+        own = H100 | {"repairDays": "3"} | changes
+        return answered(None, job(tokens="1T", minGPUs=128, deadlineDays="300"), pools=[own], whatIfs=[], **OURS)
+
+    stops, quick = shown().jobs[0], shown(repairDays="0.0001").jobs[0]
+    assert float(stops.days.mid) == pytest.approx(float(quick.days.mid) * (1 + 72 * 128 * PER_GPU_HOUR), rel=1e-3)
+    assert any(line.endswith("(3 days); such stops are in all figures") for line in lines(shown()))
+    free = job(tokens="1T", minGPUs=120, maxGPUs=120)
+    one, other = (answered(None, free, pools=[H100 | {"repairDays": days}], **OURS).jobs for days in ("3", "0.0001"))
+    assert one[0].days == other[0].days
+    assert any("goodput must hold such stops" in line for line in lines(shown(goodput="0.9")))
+
+
+@pytest.mark.parametrize("up", [5.0, 20.0, 300.0, 3000.0])
+def test_nine_runs_in_ten_pass_what_is_promised_of_a_run_that_waits_for_repairs(up: float) -> None:
+    """By simulation: interruptions of the hours in which it is up are Poisson, each repair is exponential."""
+    failures, gpus, rng = Failures(repair_hours=72.0), np.array([128]), np.random.default_rng(3)
+    number = rng.poisson(up * 128 * PER_GPU_HOUR, 20_000)
+    hours = up + 72 * rng.gamma(np.maximum(number, 1e-9))
+    (low,), (high,) = repair_band(failures, gpus, np.array([float(hours.mean())]))
+    rates = hours.mean() / hours
+    assert (rates >= low ** (Z_90 / Z_95)).mean() >= 0.89
+    assert (rates <= high * (1 + 1e-2)).mean() >= 0.94
 
 
 def test_a_recipe_that_published_rates_do_not_decide_is_called_undecided_with_its_worth() -> None:

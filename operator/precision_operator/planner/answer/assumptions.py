@@ -82,13 +82,16 @@ def _failures(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
         )
     if any(isinstance(progress, Goodput) and progress.plus_minus is None for progress in given):
         yield f"goodput: no goodputPlusMinus is given, {_percent(bands.GOODPUT_PLUS_MINUS)} either way is assumed"
-    for slot in slots:
+    for slot, progress in zip(slots, given, strict=True):
         pool = slot.option.pool
         if slot.option.gpus > pool.gpus - pool.gpus_per_node:
+            stops = "such stops are rare, and not in the figures" if pool.spares else "such stops are in all figures"
+            if isinstance(progress, Goodput):
+                stops = "goodput must hold such stops"
             spare_nodes = f"{number_of(pool.spares, 'node')} kept as spares" if pool.spares else "no spare (spareNodes)"
             yield (
                 f"spares: {slot.option.job.name} takes every node of {pool.name}, {spare_nodes}: where none is free it "
-                f"stops from a node's failure until its repair ({pool.terms.repair_days:g} days)"
+                f"stops from a node's failure until its repair ({pool.terms.repair_days:g} days); {stops}"
             )
 
 

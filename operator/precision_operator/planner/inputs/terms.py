@@ -44,12 +44,18 @@ class Goodput:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """What interrupts jobs, where no goodput is given. None: not given; `interval_minutes`: between checkpoints."""
+    """What interrupts jobs, where no goodput is given. None: not given; `interval_minutes`: between checkpoints.
+
+    A job of `tokens` on more than `all_but` GPUs has no other node: each interruption stops it for `repair_hours` too.
+    """
 
     per_gpu_hour: float | None = None
     stall_seconds: float = 10.0
     restart_minutes: float = 15.0
     interval_minutes: float | None = None
+    repair_hours: float = 0.0
+    all_but: int = 0
+    tokens: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ GOODPUT_PLUS_MINUS: Final = 0.05
 """Of a goodput without one."""
 _GRID: Final = np.array([NormalDist().inv_cdf((i + 0.5) / 41) for i in range(41)])
 Figures = NDArray[np.float64]
-Name = Literal["measurement", "prediction", "slow nodes", "job rate", "scaling", "goodput"]
+Name = Literal["measurement", "prediction", "slow nodes", "job rate", "scaling", "goodput", "repairs"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
     1 / share = M e^(R / M) (e^((t + d) / M) - 1) / t,   M = 1 / (GPUs x interruptions of a GPU hour)
 
 (Daly 2006, exponential failures: exact where each comes independently, while work, a checkpoint or a restart goes on.)
-R: restart; d: the stall of a checkpoint; t: work between two, the best one where it isn't given.
+R: restart; d: the stall of a checkpoint; t: work between two, the best one where it isn't given. Where a job takes all
+nodes and there is no spare, the share is divided by 1 + repair / M: no node fails while the job waits for one.
 
 Nodes in repair are Poisson where nodes fail independently (M/G/infinity), each interruption taken as one node's.
 """
@@ -36,7 +37,19 @@ def share(failures: Failures, gpus: Counts, per_gpu_hour: float) -> Values:
     work = mean * _best(stall / mean) if failures.interval_minutes is None else failures.interval_minutes / 60
     with np.errstate(over="ignore"):
         made = work / (mean * np.exp(restart / mean) * np.expm1((work + stall) / mean))
-    return np.maximum(made, NEVER)
+    return np.maximum(made, NEVER) / (1 + _repair(failures, gpus) / mean)
+
+
+def _repair(failures: Failures, gpus: Counts) -> Values:
+    """Hours that an interruption stops the job until the node is back, by size."""
+    return np.where(gpus > failures.all_but, failures.repair_hours, 0.0)
+
+
+def repair_band(failures: Failures, gpus: Counts, run_hours: Values) -> tuple[Values, Values]:
+    """Ends of the 90 % band, factors on the rate: the number of stops is Poisson, repairs are exponential; by size."""
+    ratio = _repair(failures, gpus) * (failures.per_gpu_hour or PER_GPU_HOUR) * gpus
+    scatter = np.sqrt(2 * _repair(failures, gpus) * ratio / (1 + ratio) / run_hours)
+    return np.exp(-bands.Z_95 * scatter), np.minimum(np.exp(bands.Z_95 * scatter), 1 + ratio)
 
 
 def _best(stall: Values) -> Values:

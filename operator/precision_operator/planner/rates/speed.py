@@ -29,7 +29,7 @@ from precision_operator.planner.inputs.workloads import JobWorkload
 from precision_operator.planner.rates import bands, straggler
 from precision_operator.planner.rates.candidate_pool import CandidatePool, PoolSample, verdict_counts
 from precision_operator.planner.rates.evidence import ALLOWABLE
-from precision_operator.planner.rates.failures import progress
+from precision_operator.planner.rates.failures import progress, repair_band
 from precision_operator.planner.rates.laws import Transfer, recipe_transfer, releases_apart, shape_problem, transfer
 from precision_operator.planner.rates.size_law import CLUSTERS_OWN, Kept, Sized, size_class
 
@@ -284,6 +284,9 @@ def normal_parts(
     yield "scaling", kept.low / kept.middle, kept.high / kept.middle, f"scaling {who}"
     who = "failures" if isinstance(conditions.progress, Failures) else pool.name
     yield "goodput", share.low / share.middle, share.high / share.middle, f"goodput {who}"
+    if isinstance(conditions.progress, Failures) and conditions.progress.repair_hours:
+        rates = gpus * source.per_gpu * kept.middle * share.middle
+        yield "repairs", *repair_band(conditions.progress, gpus, conditions.progress.tokens / rates / 3600), ""
 
 
 def sized(source: RateSource, batch: tuple[float | None, float | None] = (None, None)) -> Sized:
@@ -370,4 +373,8 @@ def conditions_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Condition
     """Goodput is the job's own, its pool's, the plan's; where none is given it follows from failures."""
     fit, length = job.fit, job.target.sequence_length or 0
     given, most = (number and float(number * length) for number in (fit.global_batch, fit.most_batch))
-    return Conditions(job.goodput or pool.terms.goodput or terms.goodput or terms.failures, (given, most))
+    failures, all_but = terms.failures, pool.gpus - pool.gpus_per_node
+    if not pool.spares:
+        hours = pool.terms.repair_days * 24
+        failures = replace(failures, repair_hours=hours, all_but=all_but, tokens=job.tokens)
+    return Conditions(job.goodput or pool.terms.goodput or terms.goodput or failures, (given, most))
