@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from precision_agent.cases import UNQUANTIZED, Variant
@@ -147,16 +147,19 @@ _DOUBT: tuple[Verdict, ...] = ("fallback", "unknown", "partial", "emulated", "ve
 
 def _by_kernels(variant: Variant, core: AttentionCore | None, profile: Profile, inside: Inspection) -> Verification:
     """From the kernels of what the recipe claims: of the layers together, or of a mixture of each part and the head,
-    those in BF16 too; never those of the router."""
+    those in BF16 too, with what no kernel shows: a quantised head, a recipe of the layers. Never of the router."""
     parts, claimed = variant.parts, dict[str, list[ProfiledKernel]]()
     recipes: Mapping[str, PlainRecipe] = {"mlp": parts.mlp} if parts == Parts.of(parts.mlp) else asdict(parts)
     for kernel in profile.kernels:
         if kernel.module not in (CORE, ROUTER) and (kernel.module != "head" or "head" in recipes):
             claimed.setdefault(kernel.module if kernel.module in recipes else "mlp", []).append(kernel)
     judged: list[tuple[str, Verification]] = []
-    for part in _to_show(recipes, claimed):
-        made = _claim(recipes[part], profile, inside if part == "mlp" else Inspection(), claimed.get(part, ()))
-        judged.append((f"{part} {recipes[part]}", made))
+    shown = {recipes[part] for part in claimed if part != "head"}
+    for part, recipe in recipes.items():
+        is_missing = recipe != UNQUANTIZED if part == "head" else recipe not in shown
+        if part in claimed or is_missing:
+            made = _claim(recipe, profile, inside if part == "mlp" else Inspection(), claimed.get(part, ()))
+            judged.append((f"{part} {recipe}", made))
     if core and parts.recipes != (UNQUANTIZED,):
         mine = [kernel.name for kernel in profile.kernels if kernel.module == CORE]
         judged.append((f"attention core {core}", core_verdict(core, mine, inside.attention)))
@@ -165,15 +168,6 @@ def _by_kernels(variant: Variant, core: AttentionCore | None, profile: Profile, 
         return worst
     words = "; ".join(f"{name}: {made.verdict}, {made.message}" for name, made in judged)
     return worst.model_copy(update={"message": words[:1024]})
-
-
-def _to_show(recipes: Mapping[str, PlainRecipe], seen: Collection[str]) -> list[str]:
-    """The parts that have kernels, a quantised head, and a part of each recipe that no layer shows."""
-    layers = [part for part in recipes if part != "head"]
-    shown = {recipes[part] for part in layers if part in seen}
-    missing = {recipes[part]: part for part in reversed(layers) if recipes[part] not in shown}
-    head = "head" if recipes.get("head", UNQUANTIZED) != UNQUANTIZED else ""
-    return [part for part in recipes if part in (*seen, *missing.values(), head)]
 
 
 def _claim(
