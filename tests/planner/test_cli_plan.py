@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -295,6 +296,31 @@ def test_the_answer_comes_first_then_schedule_and_jobs_with_tflops_dates_and_dea
     assert readable_watts(float(told.totals.peak_megawatts) * 1e6) in drawn.title
     assert told.power == readable_watts(float(told.totals.peak_megawatts) * 1e6)
     assert "budget 600 kW" in drawn.svg
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "silent"),
+    [
+        ("1-impossible", ["0.19 more days for job continue"], "by one limit alone"),
+        ("3-undecided", ["of bf16's rate: to know is worth up to 8.2 days and $12,600 together"], "the other's rate"),
+        (
+            "4-reservation",
+            [
+                "kW at most (without the rest of a node, cooling or losses, idle GPUs)",
+                "By enforced limits, without the rest of a node, cooling or losses, idle GPUs.",
+                "Costs are before committedGPUHours, which the table of jobs takes off.",
+                "costs of GB200 fp8_current are at least these",
+            ],
+            "all that PUE and overhead add",
+        ),
+    ],
+)
+def test_the_pages_that_readers_got_do_not_contradict_themselves(name: str, said: list[str], silent: str) -> None:
+    plans = ROOT / "benchmarks" / "plan_readers"
+    files = ["-f", str(plans / f"{name}.yaml"), "--fleet", str(plans / "fleet.json"), "--at=2026-12-01T00:00:00Z"]
+    shown = unescape(CliRunner().invoke(app, ["plan", *files, "-o", "html"]).stdout)
+    assert [words for words in said if words not in shown] == []
+    assert silent not in shown
 
 
 def test_a_deadline_that_is_not_promised_says_so() -> None:

@@ -123,11 +123,11 @@ def _undecided(slots: Sequence[JobSlot]) -> Iterator[str]:
             low, high = ratio * other.step.low / mine.step.high, ratio * other.step.high / mine.step.low
             if low < 1 < high and "by published pairs" in mine.text + other.text:
                 worth = 1 - 1 / high
-                dollars = "" if option.dollars is None else f", {readable_dollars(option.dollars * worth)}"
+                dollars = "" if option.dollars is None else f" and {readable_dollars(option.dollars * worth)} together"
                 yield (
                     f"undecided: {other.recipe} or {option.recipe} for {job.name} on {option.pool.name}: profile both "
-                    f"({other.recipe} runs at {low:.3g} to {high:.3g} of the other's rate: to know is worth up to "
-                    f"{readable_days(option.days * worth)}{dollars})"
+                    f"({other.recipe} runs at {low:.3g} to {high:.3g} of {option.recipe}'s rate: to know is worth up "
+                    f"to {readable_days(option.days * worth)}{dollars})"
                 )
 
 

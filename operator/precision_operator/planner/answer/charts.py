@@ -13,7 +13,7 @@ from precision_api.facts.recipes import recipe_text
 from precision_api.kinds.capacity_plan import PlanStatus
 from precision_operator.drawing import svg
 from precision_operator.drawing.figure import PARTS, RECIPE_COLOURS, Figure
-from precision_operator.planner.answer.document import AT_LEAST
+from precision_operator.planner.answer.document import AT_LEAST, power_scope
 from precision_operator.planner.answer.planning import PlanAnswer
 from precision_operator.planner.answer.readable import readable_days, readable_watts
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
@@ -149,8 +149,9 @@ def _job(slot: JobSlot, dates: Calendar, deadline: str, top: float) -> str:
 
 def bounds_words(options: Iterable[Option]) -> str:
     """What a caption adds where figures are bounds."""
-    bounds = any(option.source.upper_bound for option in options)
-    return " Days, ends and costs are at least these: communication is not in the rates." if bounds else ""
+    rows = sorted({f"{o.pool.name} {o.recipe}" for o in options if o.source.upper_bound})
+    of = f" of {', '.join(rows)}" if rows else ""
+    return f" Days, ends and costs{of} are at least these: communication is not in the rates." if rows else ""
 
 
 def _recipe(option: Option) -> str:
@@ -239,7 +240,7 @@ def power(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
         key="power",
         title=f"Power of the site, at most {readable_watts(most)}",
         svg=svg.drawing(198, inside, "Power of the site by date", mark),
-        caption="By enforced limits, with all that PUE and overhead add, and what idle GPUs draw.",
+        caption=f"By enforced limits, {power_scope(answer.notes) or 'with PUE, overhead and what idle GPUs draw'}.",
     )
 
 
@@ -275,10 +276,18 @@ def cost_against_time(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
         title=f"{chosen.job.name}: {'cost' if priced else 'GPU hours'} against time",
         svg=svg.drawing(bottom, axes + "".join(parts) + legend, "Cost of each choice against its days", mark),
         caption="Each dot is a pool, a recipe and a size, in the recipe's colour. The line joins those that no other "
-        "beats in both; the ring is the plan's choice. The axes do not begin at 0 dollars." + bounds_words(shown),
+        "beats in both; the ring is the plan's choice. The axes do not begin at 0 dollars."
+        + _paid_words(shown)
+        + bounds_words(shown),
         head=("pool", "recipe", "GPUs", "days", unit),
         rows=tuple(_option_row(option, priced) for option in front),
     )
+
+
+def _paid_words(options: Iterable[Option]) -> str:
+    """What a caption of costs adds where GPU hours are paid anyway."""
+    paid = any(option.pool.terms.committed_gpu_hours and option.dollars is not None for option in options)
+    return " Costs are before committedGPUHours, which the table of jobs takes off." if paid else ""
 
 
 def _legend(recipes: Collection[str], top: float) -> tuple[str, float]:

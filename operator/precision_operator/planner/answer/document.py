@@ -27,6 +27,19 @@ SURE = ("measured", "declared")
 DOUBTS = (*MADE_UP, "stale", "unverified", "unhealthyLoss", "powerInvalid")
 
 
+_NO_POWER = {"power.overhead": "the rest of a node", "power.pue": "cooling or losses", "pools[].idle": "idle GPUs"}
+
+
+def power_scope(notes: Sequence[str]) -> str:
+    """What the plan's power leaves out, since it is not given; empty where nothing is."""
+    left_out = [
+        words
+        for field, words in _NO_POWER.items()
+        if any(note.startswith(field) and "is not given" in note for note in notes)
+    ]
+    return f"without {', '.join(left_out)}" if left_out else ""
+
+
 def status(answer: PlanAnswer, what_ifs: Sequence[WhatIfAnswer] = ()) -> PlanStatus:
     """Everything but conditions, times of writing and the inputs' hash."""
     solution, totals = answer.solution, answer.totals
@@ -69,7 +82,8 @@ def _refused(answer: PlanAnswer) -> PlanStatus:
             problems.append(f"The limits can't all hold; which of them clash {why}")
         if way := way_out(conflict, answer.not_known is not None):
             problems.append(way)
-        others = [told(other) for other in conflict.others if other != conflict.smallest]
+        best = conflict.smallest and told(conflict.smallest)
+        others = [words for words in map(told, conflict.others) if words != best]
         if others:
             problems.append(f"Or by one limit alone: {'; '.join(others)}")
     jobs = len(answer.terms.jobs) if answer.terms else 0

@@ -7,7 +7,7 @@ from typing import Any
 from precision_api.facts.plain_text import digits, three_digits
 from precision_api.facts.recipes import recipe_text
 from precision_api.kinds.capacity_plan import JobPlan, PlanStatus, PlanTotals
-from precision_operator.planner.answer.document import AT_LEAST, SURE
+from precision_operator.planner.answer.document import AT_LEAST, SURE, power_scope
 from precision_operator.planner.answer.readable import readable_days, readable_dollars, readable_energy, readable_watts
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
 
@@ -102,7 +102,9 @@ def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
         (totals.megawatt_hours and readable_energy(float(totals.megawatt_hours)), ""),
         (totals.peak_megawatts and readable_watts(float(totals.peak_megawatts) * WATTS_PER_MEGAWATT), AT_MOST),
     )
-    yield "costs: " + ", ".join(f"{bound if unit != AT_MOST else ''}{text}{unit}" for text, unit in figures if text)
+    scope = f" ({power_scope(status.notes)})" if totals.peak_megawatts and power_scope(status.notes) else ""
+    costs = ", ".join(f"{bound if unit != AT_MOST else ''}{text}{unit}" for text, unit in figures if text)
+    yield f"costs: {costs}{scope}"
     gap = totals.gap_percent
     sure = ["how far from the optimum: not known" if gap is None else f"at most {float(gap):.3g} % from the optimum"]
     sure += ["that is more than was asked for"] if totals.gap_reached is False else []
