@@ -302,7 +302,15 @@ def test_the_answer_comes_first_then_schedule_and_jobs_with_tflops_dates_and_dea
     ("name", "said", "silent"),
     [
         ("1-impossible", ["0.19 more days for job continue"], "by one limit alone"),
-        ("3-undecided", ["of bf16's rate: to know is worth up to 8.2 days and $12,600 together"], "the other's rate"),
+        ("2-not-known", ["has 128 GPUs (known: up to 2 times that); give scaling"], "the other's rate"),
+        (
+            "3-undecided",
+            [
+                "No recipe in it has a known risk.",
+                "of bf16's rate: to know is worth up to 8.2 days and $12,600 together",
+            ],
+            "the other's rate",
+        ),
         (
             "4-reservation",
             [

@@ -248,7 +248,7 @@ def _recommendation(slots: Sequence[JobSlot], totals: Totals) -> str:
         doubt = doubt.replace("predicted", f"predicted ({first_of(guessed, NAMED)})")
     warning = "" if doubt in SURE else f"{doubt} figures: "
     low = {(slot.option.recipe, slot.option.layers_bf16) for slot in slots if slot.option.recipe != "bf16"}
-    unknown = not low or any(name in KEEPING and kept is None for name, kept in low)
+    unknown = any(name in KEEPING and kept is None for name, kept in low)
     risks = risks_in(slots) or ([] if unknown else ["No recipe in it has a known risk."])
     return f"{warning}{'; '.join(shown)}{more}: {', '.join(ending)}.{''.join(f' {risk}' for risk in risks)}"
 

@@ -157,7 +157,7 @@ class Sized:
         below = f"above 100B parameters none is published below {of.fewest} GPUs of {self.product}"
         yield beyond & (self.huge and self.base < of.fewest), f"{below}, and the rate is of {self.base}"
         largest = f"the largest published job of {models} on {self.product} has {of.most} GPUs"
-        yield gpus > MOST_BEYOND * of.most, largest
+        yield gpus > MOST_BEYOND * of.most, f"{largest} (known: up to {MOST_BEYOND} times that)"
         fewest = of.tokens * (1 - 1e-9) if self.batch[0] is None else LEAST_OF * of.fewest_tokens
         few = f"its batch leaves a GPU fewer than {fewest:,.0f} tokens of a step, and none such is published"
         yield beyond & (self.tokens(gpus) < fewest), few
