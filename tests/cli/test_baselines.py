@@ -17,10 +17,13 @@ from precision_agent.run.publish import verdict_text
 from precision_api.exchange.result import Interval, MeasurementResult
 from precision_api.exchange.stats import paired_ratio, ratio
 from precision_api.facts.recipes import RECIPE_NAMES
+from precision_api.kinds.profile import PoolStatus
 from precision_api.kinds.report import ReportStatus
 from precision_api.models.workload import Workload, resolve
 from precision_operator.cli.operands import setting_of
+from precision_operator.cluster import paths
 from precision_operator.core.observe.kept_report import kept_report
+from precision_operator.core.results.pool import Pool
 from precision_operator.core.results.reading import read
 from precision_operator.core.results.rebase import rebased
 from precision_operator.report.facts import status_of_result
@@ -28,6 +31,7 @@ from tests.agent.test_replay import CODONFM, replayed
 from tests.cli.api import Api
 from tests.exporter.test_families import body_of, parsed
 from tests.support.golden import FOLDER, beside
+from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 from tests.support.result_objects import request
 
@@ -212,7 +216,7 @@ def test_a_mixture_is_a_recipe_to_every_reader(api: Api, tmp_path: Path) -> None
     words += "metrics and JSON add .nbbnmb to its name."
     status, other = (report_status([recipe_row("mxfp8", 1.3), recipe_row(of, 1.35)]) for of in (name, name[:-1] + "n"))
     api.profiles(profile_object())
-    api.reports(*(report_object(node, status=status) for node in "ab"), report_object("c", status=other))
+    api.reports(*(report_object(node, status=status) for node in "ab"))
     assert api.run("report", "nightly", "--baseline", "mxfp8", "-o", str(page), "--price", "2").exit_code == 0
     assert all(part in page.read_text() for part in (">nemotron3<", ">-super<", "<td>nemotron3-super</td>", words))
     pages = page.read_text(), *(api.run(*asked).stdout for asked in (("nodes",), ("status", "nightly")))
@@ -222,9 +226,60 @@ def test_a_mixture_is_a_recipe_to_every_reader(api: Api, tmp_path: Path) -> None
     assert "nemotron3-super 1.04x over mxfp8" in " ".join(pages[0].split())
     assert api.printed("nodes")[0]["best"] == name
     assert name in api.run("compare", "a", "b", "-o", "json").stdout
+    api.reports(*(report_object(node, status=status) for node in "ab"), report_object("c", status=other))
     done = api.run("compare", "a", "c")
     assert "nemotron3-super has other parts in B than in A: not compared" in " ".join(done.stderr.split())
     assert "nemotron3-super.n" not in done.stdout
+    assert api.run("report", "nightly", "-o", str(page)).exit_code == 0
+    pages = page.read_text(), *(api.run(*asked).stdout for asked in (("nodes",), ("status", "nightly")))
+    for text in pages:
+        assert all(f"{it} is a mixture" in " ".join(text.split()) for it in (name, f"{name[:-1]}n")), text[-900:]
+    assert "-super.nbbnmb" in pages[0]
+    assert "nemotron3-super 1.35x (nbbnmn)" in pages[1]
+    refused = api.run("status", "nightly", "--baseline", "nemotron3-super").stderr
+    assert f"no node has figures of it; take one of mxfp8, {name}, {name[:-1]}n" in " ".join(refused.split())
+    over = api.run("status", "nightly", "--baseline", name)
+    assert (f"c: no figures of {name} to compare with" in over.stderr, f"over {name}." in over.stdout) == (True, True)
+
+
+def test_attention_and_weights_of_a_step_are_named_by_every_reader(api: Api) -> None:
+    step = "attention's core in mxfp8, weights in the recipe's format alone"
+    title = "1/quick/mxfp8-attention/primary-weights"
+    rows = [recipe_row("bf16"), recipe_row("mxfp8", 1.6)]
+    status = report_status(rows, timing=title)
+    summary = Pool((read("n", "p", ReportStatus.model_validate(status)),)).summary
+    pool = PoolStatus(name="NVIDIA-GB200", **summary).model_dump(mode="json", by_alias=True, exclude_none=True)
+    api.profiles(profile_object("plain"), profile_object("core", status={"pools": [pool]}))
+    api.reports(report_object("a", "plain", status=report_status(rows)), report_object("a", "core", status=status))
+    core, plain = api.printed("nodes")
+    assert (core["step"], plain["step"]) == (step, None)
+    for words in (("nodes", "-o", "wide"), ("status", "core")):
+        assert f"mxfp8 1.60x ({step})" in " ".join(api.run(*words).stdout.split())
+    recipes = api.printed("status", "core")[0]["pools"][0]["recipes"]
+    assert {row["recipe"]: row["step"] for row in recipes} == {"bf16": None, "mxfp8": step}
+    infos = [
+        it for it in parsed(body_of([report_object("a", status=status)], [profile_object()])) if "_info" in it.name
+    ]
+    assert {it.labels["step"] for it in infos if "step" in it.labels} == {step}
+    api.hold(paths.NODES, node_object(name="a"))
+    api.hold(paths.collection("resource.k8s.io/v1", "resourceslices"))
+    rated = api.run("fleet").stdout
+    assert (rated.count(f"mxfp8 ({step})"), rated.count("mxfp8  ")) == (1, 1)
+
+
+def test_a_pool_says_which_baseline_its_speedups_are_over_and_says_nothing_without_any(api: Api) -> None:
+    rows = [recipe_row("bf16"), recipe_row("mxfp8", 1.3)]
+    other = report_status(rows, baseline="mxfp8")
+    other["hardware"] = {**other["hardware"], "pool": "B300"}
+    api.profiles(profile_object())
+    api.reports(report_object("a", status=report_status(rows)), report_object("b", status=other))
+    assert "Speedups are over mxfp8 in B300, bf16 in NVIDIA-GB200." in api.run("status", "nightly").stdout
+    api.reports(report_object("b", status=other))
+    told = api.run("status", "nightly", "--baseline", "bf16").stdout
+    assert ("GEMMS" in told, "Speedups are over bf16." in told) == (True, True)
+    bare = [row | {"verdict": "fallback"} for row in rows]
+    api.reports(report_object("b", status=report_status(bare, baseline="mxfp8", provenance="measured", simulated=[])))
+    assert "Speedups are over" not in api.run("status", "nightly").stdout
 
 
 def test_nothing_is_faster_than_a_baseline_whose_precision_is_in_doubt() -> None:

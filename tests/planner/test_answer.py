@@ -306,6 +306,15 @@ def test_rates_with_other_layers_in_bf16_are_parted_and_the_plan_says_what_it_le
     assert any("lastLayersBF16 2 (profile few)" in note for note in found.notes)
 
 
+def test_a_plan_names_the_attention_and_weights_of_its_steps_and_of_those_that_it_leaves_out() -> None:
+    core = node("a", [rate(), rate("mxfp8")], count=12, profile="core", workload_hash="b1/1/quick/mxfp8-attention")
+    plain = node("b", [rate(), rate("mxfp8")], count=4, profile="plain", workload_hash="b1")
+    notes = answered(fleet(pool("B200", core, plain)), jobs=[job()], fleet={"profiles": ["core", "plain"]}).notes
+    assert any("mxfp8 (profile core) was measured with attention's core in mxfp8" in note for note in notes)
+    left = "results at settings without attention's core in mxfp8 (profile plain) are left out"
+    assert any(left in note for note in notes)
+
+
 def test_recipes_of_one_job_are_compared_at_the_same_batch_settings_else_a_note_names_the_difference() -> None:
     demo = node("a", [rate(), rate("nvfp4", 300_000.0)], count=12, profile="demo", workload_hash="b2")
     mine = node("b", [rate("bf16", 50_000.0), rate("mxfp8", 60_000.0)], count=4, profile="mine", workload_hash="b1")

@@ -11,6 +11,7 @@ import pytest
 from precision_api.exchange.result import Failure, GemmSum, Meaning, MeasurementResult, Software, Verdict, Verification
 from precision_api.facts.plain_text import three_digits
 from precision_api.facts.recipes import RECIPE_NAMES
+from precision_api.kinds.report import ReportStatus
 from precision_operator.core.results.reading import read
 from precision_operator.drawing.figure import RECIPE_COLOURS, RECIPE_DASHES
 from precision_operator.report.facts import Given, reading_of_result
@@ -21,7 +22,7 @@ from precision_operator.report.figures.table import table
 from precision_operator.report.page import NODES_LISTED, page
 from precision_operator.report.verdict import verdict
 from tests.report.sample import MADE_AT, fleet, fleet_page, full_result, gemms, node_page, slow_page, status, sums
-from tests.support.report_objects import recipe_row, without_energy
+from tests.support.report_objects import recipe_row, report_status, without_energy
 from tests.support.result_objects import recipe_result
 
 PAGES = {"a node": node_page, "a fleet": fleet_page}
@@ -211,6 +212,18 @@ def test_what_somebody_must_look_after_is_said_before_what_speedups_mean() -> No
     assert len(odd) == 3
     assert meant
     assert max(odd) < min(meant)
+
+
+def test_where_nothing_else_was_trained_the_page_names_what_has_no_figure_and_why() -> None:
+    none = {"recipe": "mxfp8", "availability": "ok", "verdict": "verified", "failure": "no FP8 attention"}
+    for rows in ([recipe_row("bf16")], [recipe_row("bf16"), recipe_row("nvfp4", 0.9)]):
+        status = report_status([*rows, none])
+        said = " ".join(it.text for it in verdict(Given("x", MADE_AT, (read("n", "p", ReportStatus(**status)),))))
+        assert ("only bf16 has a training figure" in said, "nothing trains faster than bf16" in said) == (
+            len(rows) == 1,
+            len(rows) == 2,
+        )
+        assert "No figure of mxfp8: no FP8 attention." in said
 
 
 def test_names_in_the_drawing_of_four_pools_lie_apart_and_a_legend_has_them_all() -> None:

@@ -161,6 +161,11 @@ def step_words(title: str | None) -> tuple[str, ...]:
     return (*cores, *(_STEPS[part] for part in parts if part in _STEPS))
 
 
+def step_marks(recipe: Recipe, title: str | None) -> str | None:
+    """The same for a recipe in columns, None where there is nothing: BF16's attention and weights are never others."""
+    return ", ".join(step_words((title or "").replace("/separate", "")) if recipe != "bf16" else ()) or None
+
+
 LOSS_BY_DEFAULT: dict[str, LossRuns | None] = {"quick": None, "standard": LossRuns(seeds=3)}
 """By preset, where nothing is said of loss runs and the model has a vocabulary."""
 

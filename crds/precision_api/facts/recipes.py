@@ -5,6 +5,7 @@ hardware is a hint that saves a useless attempt; the agent proves each recipe by
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -207,21 +208,26 @@ def mixture_text(recipe: Recipe) -> str:
     return ", but ".join(filter(None, (parts.get("mlp"), others)))
 
 
-def recipe_text(recipe: Recipe, speedup: float | None, layers_bf16: int | None, over: Recipe = "bf16") -> str:
-    """A recipe for columns, such as `nvfp4_no_rht 1.80x over mxfp8 (at risk, last 5 in BF16)`."""
-    marks = ("at risk" if risk_of(recipe, layers_bf16) else "", f"last {layers_bf16} in BF16" if layers_bf16 else "")
-    more = ", ".join(filter(None, marks))
-    gain = (f" {speedup:.2f}x" if speedup else "") + (
-        f" over {recipe_name(over)}" if speedup and over != "bf16" else ""
-    )
-    return f"{recipe_name(recipe)}{gain}{f' ({more})' if more else ''}"
+def names_of(named: Iterable[Recipe]) -> Mapping[Recipe, str]:
+    """What to call each of these: `recipe_name`, with the letters of mixtures that have one name and other parts."""
+    keys = dict.fromkeys(named)
+    shared = Counter(map(recipe_name, keys))
+    return {key: recipe_name(key) if shared[recipe_name(key)] == 1 else key for key in keys}
+
+
+def recipe_text(recipe: Recipe, gain: float | None, kept: int | None, over: Recipe = "bf16", *marks: str | None) -> str:
+    """A recipe for columns, such as `nvfp4_no_rht 1.80x over mxfp8 (at risk, last 5 in BF16)`, with further marks."""
+    risk, last = "at risk" if risk_of(recipe, kept) else "", f"last {kept} in BF16" if kept else ""
+    more = ", ".join(filter(None, (*marks, risk, last)))
+    faster = f" {gain:.2f}x{'' if over == 'bf16' else f' over {recipe_name(over)}'}" if gain else ""
+    return f"{recipe_name(recipe)}{faster}{f' ({more})' if more else ''}"
 
 
 def mixtures_of(named: Iterable[Recipe]) -> list[str]:
     """A sentence for each mixture among these: what its parts run in, and what results call it."""
     words = "{} is a mixture: {}; metrics and JSON add .{} to its name."
-    split = ((recipe, *recipe.split(".")) for recipe in sorted({*named}) if "." in recipe)
-    return [words.format(name, mixture_text(recipe), letters) for recipe, name, letters in split]
+    mixed = names_of(sorted(recipe for recipe in {*named} if "." in recipe)).items()
+    return [words.format(name, mixture_text(recipe), recipe.partition(".")[2]) for recipe, name in mixed]
 
 
 def risks_of(named: Iterable[tuple[Recipe, int | None]]) -> list[str]:

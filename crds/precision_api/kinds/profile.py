@@ -552,6 +552,7 @@ class PoolStatus(StatusDocument):
     best_recipe_by_energy: Recipe | None = Field(None, description="Recipe with the most tokens per joule.")
     last_layers_bf16: int | None = Field(None, ge=0, alias="lastLayersBF16", description="Its last layers in BF16.")
     baseline: Recipe | None = Field(None, description="Recipe that the speedup is over; left out, bf16.")
+    step: ShortText | None = Field(None, description="What is special in its training step: attention, weights.")
     speedup: Decimal | None = Field(None, description="Median training speedup of the best recipe over the baseline.")
     teraflops_per_gpu: Decimal | None = Field(
         None, alias="teraflopsPerGPU", description="Median model TFLOP/s of one GPU in training with the best recipe."

@@ -6,9 +6,10 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from precision_api.exchange.request import step_marks
 from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import digits
-from precision_api.facts.recipes import Recipe, in_order, recipe_name, recipe_text
+from precision_api.facts.recipes import Recipe, in_order, names_of, recipe_name, recipe_text
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, figure
 from precision_operator.cli.output import as_columns, wrapped
 from precision_operator.cli.results import figures_view, of_profile, pool_of, reading_of, reports_of
@@ -57,12 +58,13 @@ def over_recipe(readings: Iterable[Reading], over: str | None) -> tuple[tuple[Re
     before = tuple(readings)
     if over is None:
         return before, ()
-    names = {key: recipe_name(key) for key in in_order(recipe for reading in before for recipe in reading.rows)}
+    names = names_of(in_order(recipe for reading in before for recipe in reading.rows))
     chosen = next((recipe for recipe, name in names.items() if over in (recipe, name)), None)
     if before and chosen is None:
-        fail(f"--baseline {over}: no node has figures of it; take one of {', '.join(dict.fromkeys(names.values()))}")
+        fail(f"--baseline {over}: no node has figures of it; take one of {', '.join(names.values())}")
     made = [rebased(reading, chosen or over) for reading in before]
-    return tuple(reading for reading, _ in made), tuple(dict.fromkeys(said for _, said in made if said))[:SENTENCES]
+    words = (said.replace(recipe_name(over), names.get(chosen or "", over)) for _, said in made if said)
+    return tuple(reading for reading, _ in made), tuple(dict.fromkeys(words))[:SENTENCES]
 
 
 def _recipes(pool: Pool) -> list[dict[str, Any]]:
@@ -78,11 +80,13 @@ def _row(pool: Pool, recipe: Recipe) -> dict[str, Any]:
     verdicts = Counter(reading.rows[recipe].verdict for reading in pool.population if recipe in reading.rows)
     return {
         "recipe": recipe,
+        "step": step_marks(recipe, pool.population[0].timing),
         "lastLayersBF16": pool.layers_bf16(recipe),
         "nodes": len(pool.usable(recipe)),
         "teraflopsPerGPU": pool.median("teraflops_per_gpu", recipe),
         "tokensPerSecond": pool.median("tokens_per_second", recipe),
         "baseline": pool.population[0].group.baseline,
+        "rebased": pool.population[0].group.baseline != (pool.population[0].run or pool.population[0].group).baseline,
         "speedup": pool.median("speedup", recipe),
         "intervals": {key: asdict(spread) for key, spread in speedups.items() if spread},
         "tokensPerJoule": pool.median("tokens_per_joule", recipe),
@@ -107,16 +111,20 @@ def recipes_table(pools: PoolRecipes) -> str:
     """The same for people, with why rates are absent; empty where nothing was measured."""
     rows = [(pool, row) for pool, of_pool in pools.items() for row in of_pool]
     doubted = any(row["losses"].keys() - {"healthy"} for _, row in rows)
-    over = sorted({recipe_name(row["baseline"]) for _, row in rows} - {"bf16"})
-    hidden = {*(() if doubted else ("loss",)), *(() if over else ("GEMMs",))}
+    names = names_of(recipe for _, row in rows for recipe in (row["recipe"], row["baseline"]))
+    over = grouped((names[row["baseline"]], pool) for pool, row in rows if row["intervals"])
+    named = over.keys() - {"bf16"} or any(row["rebased"] for _, row in rows)
+    hidden = {*(() if doubted else ("loss",)), *(() if named else ("GEMMs",))}
     columns = [column for column in COLUMNS if column.header not in hidden]
-    table = as_columns([as_cells(columns, {**row, "pool": pool}) for pool, row in rows], _FOLDS, (), ("nodes",))
+    shown = [{**row, "pool": pool, "parts": names[row["recipe"]].partition(".")[2]} for pool, row in rows]
+    table = as_columns([as_cells(columns, row) for row in shown], _FOLDS, (), ("nodes",))
     failed = (row for _, row in rows if row["failure"] and not row["tokensPerSecond"])
     without = ((row["failure"], recipe_name(row["recipe"])) for row in failed)
     reasons = (
         f"No training figures of {', '.join(dict.fromkeys(names))}: {why}." for why, names in grouped(without).items()
     )
-    said = [f"Speedups are over {' or '.join(over)}."] if over else []
+    where = (name + f" in {', '.join(dict.fromkeys(of))}" * (len(over) > 1) for name, of in over.items())
+    said = [f"Speedups are over {', '.join(where)}."] if named and over else []
     return "\n".join([table, *map(wrapped, [*said, *reasons])])
 
 
@@ -127,7 +135,10 @@ def _counted(names: Mapping[str, int]) -> str:
 
 COLUMNS: Columns[Any] = (
     Column(header="pool"),
-    Column(header="recipe", cell=lambda row: recipe_text(row["recipe"], None, row["lastLayersBF16"])),
+    Column(
+        header="recipe",
+        cell=lambda row: recipe_text(row["recipe"], None, row["lastLayersBF16"], "bf16", row["parts"], row["step"]),
+    ),
     Column(header="nodes"),
     Column(header="TFLOP/s/GPU", cell=figure("teraflopsPerGPU", "#,.4g")),
     Column(header="speedup", cell=_speedup),

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from precision_api.exchange.message import Detail
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.summary import summarize
-from precision_api.facts.recipes import Recipe, in_order, recipe_text
+from precision_api.facts.recipes import Recipe, in_order, names_of, recipe_text
 from precision_api.kinds.profile import Thresholds
 from precision_api.kinds.report import Origin, ReportHardware, ReportSoftware, ReportStatus
 from precision_operator.core.results import pool as core_pool
@@ -96,11 +96,13 @@ class PoolRow:
     barred: bool = False
     emulated: bool = False
     """Both as in reading.RecipeRow, of any of the nodes."""
+    parts: str = ""
+    """The letters of a mixture's parts where another on the page has its name."""
 
     @property
     def title(self) -> str:
         """The recipe, and how many layers stay in BF16."""
-        return recipe_text(self.recipe, None, self.layers_bf16)
+        return recipe_text(self.recipe, None, self.layers_bf16, "bf16", self.parts)
 
 
 @dataclass(frozen=True)
@@ -146,12 +148,15 @@ def pools(facts: Given) -> tuple[PoolFigures, ...]:
 def _pool(name: str, facts: Given) -> PoolFigures:
     nodes = tuple(node for node in facts.nodes if node.pool == name)
     figures = core_pool.Pool(nodes)
+    names = names_of(recipe for node in facts.nodes for recipe in node.rows)
     recipes = {recipe for reading in figures.population for recipe in reading.rows}
     gpus = max((node.hardware.gpus for node in nodes if node.hardware), default=0)
     return PoolFigures(
         name=name,
         nodes=nodes,
-        rows=tuple(_row(recipe, figures) for recipe in in_order(recipes)),
+        rows=tuple(
+            replace(_row(recipe, figures), parts=names[recipe].partition(".")[2]) for recipe in in_order(recipes)
+        ),
         gpus=gpus,
         baseline=figures.population[0].group.baseline if figures.population else "bf16",
         recipe=figures.best,

@@ -5,7 +5,7 @@ from functools import reduce
 from html import escape
 
 from precision_api.facts.plain_text import three_digits
-from precision_api.facts.recipes import recipe_name
+from precision_api.facts.recipes import names_of, recipe_name
 from precision_operator.core.results.reading import Reading
 from precision_operator.drawing.document import banner, document, figure, folded, sentences, table
 from precision_operator.report.facts import Given
@@ -26,8 +26,8 @@ def page(facts: Given) -> str:
 
 
 def _named(facts: Given) -> Iterator[str]:
-    """The page's parts, with each mixture called what its profile calls it."""
-    mixed = {recipe: recipe_name(recipe) for node in facts.nodes for recipe in node.rows if "." in recipe}
+    """The page's parts, with each mixture called what its profile calls it, or by its parts too."""
+    mixed = names_of(recipe for node in facts.nodes for recipe in node.rows if "." in recipe)
     for part in _parts(facts):
         yield reduce(lambda text, names: text.replace(*names), mixed.items(), part)
 
@@ -62,10 +62,11 @@ def _nodes(facts: Given) -> str:
 
 def _node_row(node: Reading) -> tuple[str, ...]:
     best = node.rows[node.marks.best] if node.marks.best else None
+    title = best and best.title(node.group.baseline, node.timing).replace(recipe_name(best.recipe), best.recipe, 1)
     return (
         node.node,
         node.pool,
-        best.title(node.group.baseline) if best else "–",
+        title or "–",
         three_digits(best.teraflops_per_gpu) if best and best.teraflops_per_gpu else "–",
         (best and best.tokens_per_joule_text) or "–",
         node.data or "–",

@@ -59,8 +59,11 @@ def _of_pool(pool: PoolFigures) -> Iterator[Notice]:
 def _fastest(pool: PoolFigures, best: PoolRow) -> str:
     figures = ((best.teraflops, "TFLOP/s per GPU"), (best.rate, "tokens/s a node (sum of its GPUs)"))
     rate = ", ".join(f"{three_digits(spread.value)} {unit}" for spread, unit in figures if spread)
+    without = [f" No figure of {row.title}: {row.reason}." for row in pool.rows if not row.rate]
     if best.recipe == pool.baseline or best.speedup is None:
-        return f"nothing{pool.among} trains faster than {best.recipe}: {rate}."
+        nothing = f"nothing{pool.among} trains faster than {best.recipe}"
+        fastest = f"only {best.title} has a training figure" if len(without) == len(pool.rows) - 1 else nothing
+        return f"{fastest}: {rate}.{''.join(without)}"
     by = f"{best.speedup.value:.2f}x {pool.baseline}, {_bounds(best.speedup)}"
     risk = pool.among or ("" if risk_of(best.recipe, best.layers_bf16) else ", without a known risk")
     return f"{best.title} trains fastest{risk}: {rate}, {by}."

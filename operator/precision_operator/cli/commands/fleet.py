@@ -7,6 +7,8 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from precision_api.exchange.request import step_marks
+from precision_api.facts.recipes import recipe_text
 from precision_operator.cli.columns import Column, Columns, as_cells, keys
 from precision_operator.cli.connection_options import ask_cluster, count_of
 from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, asks_cluster, place_of
@@ -41,7 +43,9 @@ def fleet(
 
 
 COLUMNS: Columns[Any] = (
-    *(Column(name, header=name) for name in ("pool", "product", "workload", "recipe", "nodes")),
+    *(Column(name, header=name) for name in ("pool", "product", "workload")),
+    Column("recipe", header="recipe", cell=lambda row: recipe_text(row["recipe"], None, None, "bf16", row["step"])),
+    *(Column("step"), Column("nodes", header="nodes")),
     Column("teraflopsPerGPU", header="TFLOP/s per GPU"),
     Column("tokensPerSecondPerGpu", header="tokens/s per GPU"),
     Column("slowestTokensPerSecondPerGpu", header="slowest"),
@@ -79,6 +83,7 @@ def rows(snapshot: Fleet) -> list[dict[str, Any]]:
             "product": pool.product,
             "workload": workloads[key].name,
             "recipe": recipe,
+            "step": step,
             "nodes": len(rates),
             "teraflopsPerGPU": (flops := workloads[key].flops_per_token) and float(f"{middle * flops / 1e12:.4g}"),
             "tokensPerSecondPerGpu": round(middle, 1),
@@ -86,18 +91,20 @@ def rows(snapshot: Fleet) -> list[dict[str, Any]]:
             "data": ", ".join(sorted(kinds)),
         }
         for pool in snapshot.pools
-        for (key, recipe), (rates, kinds) in _grouped(pool.nodes).items()
+        for (key, recipe, step), (rates, kinds) in _grouped(pool.nodes).items()
         for middle in [sorted(rates)[len(rates) // 2]]
     ]
 
 
-def _grouped(nodes: Sequence[Any]) -> dict[tuple[str, str], tuple[list[float], set[str]]]:
-    groups: dict[tuple[str, str], tuple[list[float], set[str]]] = {}
+def _grouped(nodes: Sequence[Any]) -> dict[tuple[str, str, str | None], tuple[list[float], set[str]]]:
+    """By workload, recipe and what is special in its step."""
+    groups: dict[tuple[str, str, str | None], tuple[list[float], set[str]]] = {}
     for node in nodes:
         for result in node.results:
             for rate in result.rates:
                 if rate.synchronous_tokens_per_second is not None:
-                    values, kinds = groups.setdefault((result.workload, rate.recipe), ([], set()))
+                    key = result.workload, rate.recipe, step_marks(rate.recipe, result.workload_hash)
+                    values, kinds = groups.setdefault(key, ([], set()))
                     values += [rate.synchronous_tokens_per_second / (result.gpus or node.gpus)] * node.count
                     kinds.add(result.provenance)
     return groups

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from precision_api.exchange.request import step_marks
 from precision_api.facts.plain_text import number_of
-from precision_api.facts.recipes import notes_of, recipe_text
+from precision_api.facts.recipes import names_of, notes_of, recipe_text
 from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
 from precision_operator.cli.connection_options import ask_cluster, count_of
@@ -207,11 +208,13 @@ def _table(chosen: Sequence[dict[str, Any]], every: int, fleet: Results, wide: b
     hidden |= {name for name in ("reason", "message") if name not in chosen[0]}
     hidden |= set() if any(row["verdict"] for row in chosen) else {"verdict"}
     columns = [column for column in COLUMNS if column.header not in hidden]
-    body = as_columns([as_cells(columns, row, wide) for row in chosen], *(() if wide else _FOLDS))
+    names = names_of(row["best"] or "" for row in chosen)
+    shown = [{**row, "parts": names[row["best"] or ""].partition(".")[2]} for row in chosen]
+    body = as_columns([as_cells(columns, row, wide) for row in shown], *(() if wide else _FOLDS))
     states = ", ".join(f"{count} {state}" for state, count in Counter(row["state"] for row in chosen).most_common())
-    shown = (f"{len(chosen)} of " if len(chosen) < every else "") + number_of(every, "node")
+    among = (f"{len(chosen)} of " if len(chosen) < every else "") + number_of(every, "node")
     risks = notes_of((row["best"], row["lastLayersBF16"]) for row in chosen if row["best"])
-    return "\n".join((f"{body}\n\n{shown}: {states}", *map(wrapped, risks)))
+    return "\n".join((f"{body}\n\n{among}: {states}", *map(wrapped, risks)))
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,7 @@ def _of_best(read: Callable[[RecipeRow], Any]) -> Callable[[_NodeResult], Any]:
 
 def _best(row: OutputRow) -> str:
     figures = row["best"], row["speedup"], row["lastLayersBF16"], row["baseline"]
-    return recipe_text(*figures) if row["best"] else ""
+    return recipe_text(*figures, row.get("parts"), row["step"]) if row["best"] else ""
 
 
 def _interval(row: OutputRow) -> str:
@@ -249,6 +252,7 @@ COLUMNS: Columns[_NodeResult] = (
     Column("verdictReason", lambda node: (it := node.reading.acceptance) and it.reason),
     Column("best", _of_best(lambda best: best.recipe), "best", _best),
     Column("speedup", _of_best(lambda best: best.speedup)),
+    Column("step", lambda node: node.best and step_marks(node.best.recipe, node.reading.timing)),
     Column("baseline", lambda node: node.best and node.reading.group.baseline),
     Column("speedupLower", _of_best(lambda best: best.speedup_lower)),
     Column("speedupUpper", _of_best(lambda best: best.speedup_upper)),

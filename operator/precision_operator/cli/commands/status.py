@@ -222,7 +222,7 @@ def _lines(view: ProfileView, profile_status: ProfileStatus) -> Iterator[tuple[s
 def _pool(pool: PoolStatus) -> str:
     recipe: Recipe = pool.best_recipe or "bf16"
     best, title = (
-        recipe_text(recipe, speedup, pool.last_layers_bf16, pool.baseline or "bf16")
+        recipe_text(recipe, speedup, pool.last_layers_bf16, pool.baseline or "bf16", pool.step)
         for speedup in (number(pool.speedup), None)
     )
     safe = "" if risk_of(recipe, pool.last_layers_bf16) else ", no known risk"

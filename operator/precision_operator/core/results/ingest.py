@@ -131,7 +131,7 @@ def _succeeded_status(
     summary = finding.summary
     results = tuple(recipe_report(recipe) for recipe in summary.recipes)
     best, ended = best_row(read_rows(results, summary.baseline).values()), _ended(job, now)
-    title = best.title(summary.baseline) if best else None
+    title = best.title(summary.baseline, summary.timing) if best else None
     past = ReportPast(
         run=job.run,
         outcome="succeeded",

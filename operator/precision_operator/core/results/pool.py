@@ -13,6 +13,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, Literal, TypeVar, get_args
 
+from precision_api.exchange.request import step_marks
 from precision_api.exchange.stats import percentile
 from precision_api.facts.names import grouped
 from precision_api.facts.recipes import Recipe
@@ -155,6 +156,7 @@ class Pool:
             "best_recipe_by_energy": self.best_by_energy,
             "last_layers_bf16": self.layers_bf16(best),
             "baseline": next((of for it in self.population if (of := it.group.baseline) != "bf16"), None),
+            "step": step_marks(best, self.population[0].timing) if best else None,
             "speedup": decimal(median(values["speedup"])),
             "teraflops_per_gpu": decimal(median(values["teraflops_per_gpu"])),
             "tokens_per_second": decimal(median(values["tokens_per_second"])),

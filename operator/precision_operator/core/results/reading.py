@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from precision_api.exchange import stats
 from precision_api.exchange.message import Summary
 from precision_api.exchange.peers import PeerKey, watts_text
-from precision_api.exchange.request import Mode
+from precision_api.exchange.request import Mode, step_marks
 from precision_api.exchange.result import Availability, Difference, Interval, MeasurementResult, ThrottleReason, Verdict
 from precision_api.exchange.summary import USABLE
 from precision_api.facts.names import FRESH
@@ -109,9 +109,10 @@ class RecipeRow(NamedTuple):
         """Whether it runs through another recipe's kernels, as they were seen or as the chip's table says."""
         return "emulated" in (self.verdict, self.availability)
 
-    def title(self, baseline: Recipe) -> str:
-        """Recipe, speedup over that baseline and how many layers stay in BF16, for columns."""
-        return recipe_text(self.recipe, self.speedup, self.last_layers_bf16, baseline)
+    def title(self, baseline: Recipe, timing: str | None = None) -> str:
+        """Recipe, speedup over that baseline, what is special in its step and how many layers stay in BF16."""
+        marks = step_marks(self.recipe, timing)
+        return recipe_text(self.recipe, self.speedup, self.last_layers_bf16, baseline, marks)
 
     @property
     def barred(self) -> bool:
@@ -234,6 +235,11 @@ class Reading:
     def holds(self) -> bool:
         """Whether the figures describe the node as it is now."""
         return self.group.holds
+
+    @property
+    def timing(self) -> str | None:
+        """The title of its steps, as `timing_title` has it."""
+        return self.run.timing if self.run else None
 
     @property
     def usable_rows(self) -> tuple[RecipeRow, ...]:

@@ -185,7 +185,8 @@ def _data(measured: Part) -> str | None:
 def _best_text(pool: PoolStatus | None) -> str | None:
     if pool is None or pool.best_recipe is None:
         return None
-    return recipe_text(pool.best_recipe, number(pool.speedup), pool.last_layers_bf16, pool.baseline or "bf16")
+    kept, over = pool.last_layers_bf16, pool.baseline or "bf16"
+    return recipe_text(pool.best_recipe, number(pool.speedup), kept, over, pool.step)
 
 
 def _conditions(

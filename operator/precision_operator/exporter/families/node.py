@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
+from precision_api.exchange.request import step_words
 from precision_api.kinds.report import AcceptanceCheck, ReportRun
 from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, RecipeRow
 from precision_operator.exporter.families import measures
@@ -16,7 +17,7 @@ NodeRows = Callable[[Reading], Iterable[SampleRow]]
 SPEEDUP, GEMM_SPEEDUP = (*RECIPE, "scope", "baseline"), (*RECIPE, "mode", "scope", "baseline")
 GONE = "NodeGone"
 """A node that is gone has neither failed nor is in quarantine: its report is only kept for a while."""
-INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", "backend")
+INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", "backend", "step")
 
 
 def _by_recipe(figure: ReportFigure, *labels: Callable[[RecipeRow], str]) -> NodeRows:
@@ -80,7 +81,7 @@ def _info(result: Reading) -> Iterator[SampleRow]:
         return
     versions = (result.driver, software.cuda, software.transformer_engine) if software else (None, None, None)
     figures = (hardware.product, str(hardware.gpus), hardware.nvlink_domain, *versions, result.data)
-    yield (*(text or "" for text in figures), run.backend), 1.0
+    yield (*(text or "" for text in figures), run.backend, ", ".join(step_words(run.timing))), 1.0
 
 
 def _power_limit(result: Reading) -> Iterator[SampleRow]:

@@ -21,7 +21,6 @@ from precision_operator.monitoring.dashboards.tables import MADE_UP, banner, lab
 NODE_UID = "precision-node"
 MADE_UP_NODES = f"sum by (data) ({recorded('pool_data_nodes', CHOSEN_POOL, MADE_UP)})"
 POOL_LEGEND = "{{pool}} {{profile}} {{cluster}}"
-RECIPE_LEGEND = "{{recipe}} {{profile}} {{cluster}}"
 """Of a panel that is repeated by pool."""
 
 FAULTS = (
@@ -182,8 +181,9 @@ LOOK = row(
 
 
 def by_pool(title: str, text: str, unit: str, expr: str, no_value: str = NO_RESULT) -> Panel:
-    """One panel for each pool, a line for each recipe in the recipe's colour."""
-    query = Query(f"max by ({PROFILE}, pool, recipe) ({expr})", RECIPE_LEGEND)
+    """One panel for each pool, a line for each recipe in the recipe's colour, and for each baseline of speedups."""
+    by, legend = (", baseline", "{{recipe}} over {{baseline}}") if unit == "speedup" else ("", "{{recipe}}")
+    query = Query(f"max by ({PROFILE}, pool, recipe{by}) ({expr})", f"{legend} {{{{profile}}}} {{{{cluster}}}}")
     return Panel("timeseries", title, text, unit, no_value, (query,), (24, 8), colours=RECIPE_LINES, repeat="pool")
 
 

@@ -21,7 +21,7 @@ _Panel, _table = partial(Panel, level="node"), partial(table, level="node")
 NO_RESULT = "this node has no result yet"
 SHOWN_INFO = ("cluster", "profile", "workload", "pool", *INFO)
 NOT_TOLD = "NVML tells nothing of a replay"
-BY = "max by (recipe)"
+BY, EACH = "max by (recipe)", "max by (cluster, profile, recipe)"
 BLUE = (Step(None, "blue"),)
 VERDICTS = (
     Mark("verified", "green"),
@@ -84,10 +84,10 @@ NOW = row(
 )
 
 _FLOPS, _RATE = (
-    f"{BY} ({once(f'precision_node_training_{name}_per_second', ONE_NODE)})" for name in ("gpu_flops", "tokens")
+    f"{EACH} ({once(f'precision_node_training_{name}_per_second', ONE_NODE)})" for name in ("gpu_flops", "tokens")
 )
 _SPEEDUP = [
-    f"{BY} ({once(f'precision_node_training_speedup{end}_ratio', ONE_NODE)})" for end in ("", "_lower", "_upper")
+    f"{EACH} ({once(f'precision_node_training_speedup{end}_ratio', ONE_NODE)})" for end in ("", "_lower", "_upper")
 ]
 RECIPES = row(
     "Recipes",
@@ -98,13 +98,14 @@ RECIPES = row(
         "tokens_per_second",
         NO_RESULT,
         label("recipe", sort="asc"),
+        *labels("profile", "cluster"),
         value(f"{_FLOPS} / 1e12", "TFLOP/s per GPU", "teraflops"),
         value(_RATE, "Tokens/s", "tokens_per_second"),
-        value(f"min by (recipe) ({over_pool_median(ONE_NODE)})", "Of the pool's median", "percent"),
+        value(f"min by (cluster, profile, recipe) ({over_pool_median(ONE_NODE)})", "Of the pool's median", "percent"),
         value(_SPEEDUP[0], "Speedup", "speedup"),
         value(_SPEEDUP[1], "at least", "speedup"),
         value(_SPEEDUP[2], "at most", "speedup"),
-        value(f"{BY} ({once('precision_node_training_tokens_per_joule', ONE_NODE)})", "Tokens/J", "tokens_per_joule"),
+        value(f"{EACH} ({once('precision_node_training_tokens_per_joule', ONE_NODE)})", "Tokens/J", "tokens_per_joule"),
         size=(24, 8),
     ),
     _Panel(

@@ -5,7 +5,6 @@ from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_POOL,
     CHOSEN_RECIPE,
     COMMON_CHOICES,
-    MIXTURES,
     PROFILE,
     RECIPE_CHOICE,
     once,
@@ -15,7 +14,7 @@ from precision_operator.monitoring.dashboards.panel import Dashboard, Panel, Que
 from precision_operator.monitoring.dashboards.tables import banner, label, labels, table, value
 
 NO_POWER = "no node of these pools has a valid power reading"
-BY = f"max by ({PROFILE}, pool, recipe)"
+BY, BY_BASELINE = (f"max by ({PROFILE}, pool, recipe{more})" for more in ("", ", baseline"))
 
 PUE = Variable("pue", "PUE", "Watts of the site for each watt of the GPUs' boards.", default="1.3")
 GPU_HOUR = Variable("gpu_hour", "$ per GPU hour", "Price of one GPU for one hour, without energy.", default="2.50")
@@ -35,8 +34,7 @@ NOW = row(
     table(
         "Each recipe in each pool",
         "What one GPU, one joule and one dollar give now. Rates are of single nodes, without communication between "
-        "them; power is what the power scope of the profile covers. The price holds GPU hours, and energy times PUE. "
-        f"{MIXTURES}.",
+        "them; power is what the power scope of the profile covers. The price holds GPU hours, and energy times PUE.",
         "tokens_per_second_per_gpu",
         fleet.NO_RESULT,
         label("pool", sort="asc"),

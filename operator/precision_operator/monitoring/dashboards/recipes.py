@@ -1,6 +1,6 @@
 """Recipes: what each recipe gains, what quantisation costs, and whether the precision really ran."""
 
-from precision_operator.monitoring.dashboards import fleet
+from precision_operator.monitoring.dashboards import fleet, pools
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_RECIPE,
     COMMON_CHOICES,
@@ -18,17 +18,17 @@ LOSSES = (Mark("diverged", "red"), Mark("diverging", "orange"), Mark("not_learni
 
 def _bar(expr: str) -> str:
     """The same with one label, `bar`, that names what it is of: a bar of Grafana's has one name."""
-    return f'label_join({expr}, "bar", " ", "recipe", "pool", "profile", "cluster")'
+    over = ', "baseline"' if "baseline" in expr else ""
+    return f'label_join({expr}, "bar", " ", "recipe"{over}, "pool", "profile", "cluster")'
 
 
-BY_RECIPE = f"max by ({PROFILE}, pool, recipe)"
 AUTOCAST, PREQUANTIZED = (
-    f"{BY_RECIPE} ({recorded('pool_gemm_speedup_ratio:median', CHOSEN_RECIPE, mode)})"
+    f"{pools.BY_BASELINE} ({recorded('pool_gemm_speedup_ratio:median', CHOSEN_RECIPE, mode)})"
     for mode in ('mode="autocast"', 'mode="prequantized"')
 )
 
-_TRAINED = f"{BY_RECIPE} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE)})"
-_TAX = f"{BY_RECIPE} ({recorded('pool_quantization_tax_ratio:median', CHOSEN_RECIPE)})"
+_TRAINED = f"{pools.BY_BASELINE} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE)})"
+_TAX = f"{pools.BY} ({recorded('pool_quantization_tax_ratio:median', CHOSEN_RECIPE)})"
 GEMMS = row(
     "Matrix multiplications",
     banner(fleet.MADE_UP_NODES),
@@ -60,7 +60,7 @@ GEMMS = row(
         "speedup",
         fleet.NO_RESULT,
         label("pool", sort="asc"),
-        *labels("recipe", "profile", "profile_namespace", "cluster"),
+        *labels("recipe", "baseline", "profile", "profile_namespace", "cluster"),
         value(PREQUANTIZED, "Prequantized", "speedup"),
         value(AUTOCAST, "Autocast", "speedup"),
         value(_TRAINED, "Training", "speedup"),
@@ -75,7 +75,7 @@ GEMMS = row(
     ),
 )
 
-_BY = f"min by ({PROFILE}, pool, recipe)"
+_BY = f"min by ({PROFILE}, pool, recipe, baseline)"
 _LOW, _MIDDLE = (f"{_BY} ({recorded(f'pool_speedup_ratio:{end}', CHOSEN_RECIPE)})" for end in ("p10", "median"))
 TRAINING = row(
     "Training",

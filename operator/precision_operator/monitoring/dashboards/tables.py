@@ -64,8 +64,8 @@ def banner(expr: str, level: Literal["pool", "node"] = "pool") -> Panel:
     return Panel(
         "stat",
         "Figures that were not measured on this hardware",
-        "How many nodes have figures that are simulated, replayed or a trial on a CPU. Such figures are for trying "
-        "things out: don't base decisions about this hardware on them.",
+        "How many nodes have figures that are simulated, replayed or a trial on a CPU: don't base decisions about "
+        "this hardware on them.",
         "nodes",
         "all figures are measured",
         (Query(f"{expr} > 0", "{{data}}"),),

@@ -16,7 +16,7 @@ from typing import get_args
 import numpy as np
 
 from precision_api.exchange.peers import PeerKey
-from precision_api.exchange.request import step_words
+from precision_api.exchange.request import step_marks, step_words
 from precision_api.exchange.stats import BETWEEN_RUNS, Z_975, t_quantile
 from precision_api.exchange.summary import USABLE
 from precision_api.facts.names import grouped
@@ -197,18 +197,28 @@ def _alike(rows: Sequence[_Row], common: str) -> tuple[list[_Row], list[str]]:
     size = {key: sum(row.node.count for row in group) for key, group in groups.items()}
     best = min(groups, key=lambda key: (key[0], key[1] != common, -size[key], -(key[2] or 0)))
     profiles = {key: ", ".join(sorted({row.result.profile for row in group})) for key, group in groups.items()}
-    recipe, other = rows[0].rate.recipe, "other workload settings (such as the micro batch)"
+    recipe = rows[0].rate.recipe
     notes = [
         f"{size[key]} results of {recipe} with lastLayersBF16 {key[2]} (profile {profiles[key]}) are left out beside "
         f"{size[best]} with {best[2]}; spec.fleet.profiles chooses"
         if key[1] == best[1]
-        else f"results at {other} (profile {profiles[key]}) are left out; spec.fleet.profiles chooses"
+        else f"results at {_other(key[1], best[1])} (profile {profiles[key]}) are left out; spec.fleet.profiles chooses"
         for key in groups
         if key != best
     ]
+    measured = f"{recipe} (profile {profiles[best]}) was measured"
+    if step := step_marks(recipe, best[1]):
+        notes.append(f"{measured} with {step}")
     if common not in ("", best[1]):
-        notes.append(f"{recipe} (profile {profiles[best]}) was measured at {other} than the recipes beside it")
+        notes.append(f"{measured} at {_other(common, best[1])} than the recipes beside it")
     return list(groups[best]), notes
+
+
+def _other(settings: str, than: str) -> str:
+    """How the settings of a result, a workload hash, differ from those."""
+    mine, those = step_words(settings), step_words(than)
+    words = f"settings with {' and '.join(mine)}" if mine else f"settings without {' and '.join(those)}"
+    return "other workload settings (such as the micro batch)" if mine == those else words
 
 
 def _racks(counted: Counter[str], more: int) -> dict[str, int]:

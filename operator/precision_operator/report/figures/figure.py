@@ -41,7 +41,7 @@ def named(row: PoolRow) -> str:
 def row_name(row: PoolRow, right: float, y: float) -> str:
     """The recipe beside its bar, which ends at `right`, its baseline at `y`; below it its rest or what is special."""
     below = EMULATED if row.emulated else f"last {row.layers_bf16} in BF16" if row.layers_bf16 else ""
-    name, rest = _in_two(recipe_name(row.recipe))
+    name, rest = _in_two(row.recipe if row.parts else recipe_name(row.recipe))
     if rest:
         return words(right, y - 4, name, "end", SMALL) + words(right, y + 7, rest, "end", SMALL)
     mark = words(right, y + 11, below, "end", SMALL, FAIL if below == EMULATED else FAINT) if below else ""
