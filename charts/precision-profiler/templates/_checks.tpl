@@ -1,6 +1,12 @@
 {{- /* What a schema can't say, or can't say in words that help. Included once; renders to nothing. */ -}}
 
 {{- define "pp.checks" -}}
+{{- $watched := include "pp.namespaces" . | fromJsonArray -}}
+{{- range $at, $row := ternary .Values.acceptance.nodeCondition.profiles list .Values.acceptance.nodeCondition.enabled -}}
+{{- if not (has $row.namespace $watched) -}}
+{{- fail (printf "acceptance.nodeCondition.profiles[%d].namespace is %s: the operator does not watch it, so no Node would get a verdict. Add it to watchNamespaces." $at $row.namespace) -}}
+{{- end -}}
+{{- end -}}
 {{- $levels := list "pool" "node" "detail" -}}
 {{- $level := .Values.exporter.metricsLevel -}}
 {{- if not (has $level $levels) -}}
