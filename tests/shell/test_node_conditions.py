@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.node_conditions.fleet import DRIVER, Fleet, Truth
+from benchmarks.node_conditions.fleet import DRIVER, STACK, Fleet, Truth
 from benchmarks.node_conditions.reader import wrong
 from benchmarks.node_conditions.record import DRIVER_LABEL
 from benchmarks.node_conditions.schedules import GUARDS, schedule
 from benchmarks.node_conditions.server import Server
+from precision_api.exchange.result import Software
 from precision_api.facts.names import ANNOTATION_CLOSED, DEFAULT_POOL_LABEL
 from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance
 from precision_operator.cluster import ApiError, paths
@@ -24,6 +25,8 @@ from precision_operator.core.results.node_condition import Evidence, writes
 from precision_operator.monitoring.health_alerts import HEALTH_ALERTS
 from precision_operator.shell.acting import late_writes
 from precision_operator.shell.acting.node_conditions import OPEN_PROBLEMS, WRITES_AT_ONCE
+from precision_operator.shell.telemetry import CONDITION_PROBLEMS
+from tests.support.golden_nodes import measured_node
 from tests.support.operator_in_memory import PROFILES, REPORTS
 
 NODE, RACK = "g0", "topology.kubernetes.io/rack"
@@ -594,7 +597,7 @@ async def test_a_label_alone_takes_no_true_away(what: str) -> None:
 
 def test_each_problem_has_its_alert() -> None:
     said = "".join(alert.expr for alert in HEALTH_ALERTS)
-    assert all(name in said for name in ("Unguarded", "Refused", "StaleSeconds", "Starved", *OPEN_PROBLEMS))
+    assert all(name in said for name in (*CONDITION_PROBLEMS, *OPEN_PROBLEMS))
 
 
 LISTED: dict[str, dict[str, Any]] = {
@@ -659,6 +662,59 @@ async def test_nodes_that_wait_for_a_run_for_two_hours_while_none_becomes_true_a
             del fleet.server.objects[f"{paths.NODES}/{NODE}"]["spec"]["taints"]
             fleet.truths[NODE] = Truth(gpu_off=-12)
     assert starved == [0, 1, 0], "others that are True and measured again have not become so; a Fail waits for nothing"
+
+
+async def reboots_for(fleet: Fleet, hours: int, odd: str = "") -> tuple[float | None, float | None]:
+    """How many are starved two hours after all nodes restarted, and later, where runs end in `odd`."""
+    for name in fleet.names:
+        fleet.boot(name)
+    starved = list[float | None]()
+    for _ in range(hours):
+        await fleet.settle()
+        while fleet.loop.jobs() and odd != "hang":
+            await fleet.end_agents(odd)
+            if odd:
+                break
+        starved.append(problem(fleet, "Starved"))
+        fleet.wait(timedelta(hours=1))
+        await fleet.settle()
+    return starved[1], problem(fleet, "Starved")
+
+
+@pytest.mark.parametrize(("what", "starved"), [("driver", 3), ("", 0), ("Crashed", 3), ("hang", 3), ("list", 3)])
+async def test_nodes_that_are_neither_true_nor_false_for_two_hours_are_starved_whatever_the_reason(
+    what: str, starved: int
+) -> None:
+    fleet = Fleet(size=3, **{"referenceSha256": "0" * 64} if what == "list" else {})
+    await fleet.all_measured()
+    fleet.drivers |= dict.fromkeys(fleet.names if what == "driver" else (), "590.10")
+    odd = what if what in ("Crashed", "hang") else ""
+    assert await reboots_for(fleet, 5, odd) == (0, starved)
+    pool = {"pool": "NVIDIA-H100-80GB-HBM3", "status": "Unknown" if starved else "True"}
+    (reason,) = {row["reason"] for row in fleet.conditions().values()}
+    assert fleet.loop.metric("precision_operator_node_conditions", **pool, reason=reason) == 3
+
+
+async def test_nodes_that_hang_are_starved_while_another_of_their_pool_opens() -> None:
+    fleet = Fleet(size=3)
+    for _ in range(4):
+        await fleet.settle()
+        software = Software(agent="0.2.0", driver=DRIVER, stack_hash=STACK)
+        fleet.loop.end_agent(NODE, measured_node(f"{NODE}-0", 1, software=software))
+        await fleet.settle()
+        fleet.loop.collect_garbage()
+        fleet.wait(timedelta(hours=1))
+        fleet.boot(NODE)
+    await fleet.settle()
+    assert problem(fleet, "Starved") == 2
+
+
+async def test_a_row_of_the_list_that_names_no_profile_is_a_problem() -> None:
+    one = One()
+    assert (await one.measure(), problem(one, "NoProfile")) == (("True", "Pass"), 0)
+    one.delete("nightly")
+    await one.settle()
+    assert problem(one, "NoProfile") == 1
 
 
 async def test_a_tenth_of_a_pool_by_the_profiles_label_is_closed_in_a_day_and_nodes_that_are_gone_count() -> None:

@@ -29,9 +29,10 @@ _STUCK = (
 """Of several exporters the one that lags: where figures differ, the higher one is shown, which may be its own."""
 
 _PROBLEM = f"max by ({INSTALLATION}, problem) ({{}}) > 0"
+_PROBLEMS = "Unguarded|Refused|StaleSeconds|Starved|NoProfile|NotJudgedAgain"
 _BLOCKED, _FAILS, _DOMAIN = (
     _PROBLEM.format(newest(f'precision_operator_node_condition_problems{{problem=~"{named}"}}'))
-    for named in ("Unguarded|Refused|StaleSeconds|Starved|NotJudgedAgain", "FailUnconfirmed|FailHeld", "DomainFails")
+    for named in (_PROBLEMS, "FailUnconfirmed|FailHeld", "DomainFails")
 )
 
 MEMORY_NEAR = "0.85"

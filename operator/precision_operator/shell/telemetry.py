@@ -30,7 +30,9 @@ from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import Kind
 from precision_operator.shell.observing.cache import ObjectKind
 
-CONDITION_PROBLEMS = ["Unguarded", "Refused", "StaleSeconds", "Starved", "FailUnconfirmed", "FailHeld", "DomainFails"]
+CONDITION_PROBLEMS = [
+    "Unguarded", "Refused", "StaleSeconds", "Starved", "NoProfile", "FailUnconfirmed", "FailHeld", "DomainFails",
+]  # fmt: skip
 MOST_POOLS, OTHER_POOLS = 100, "others"
 """Most pools of a namespace with series of their own: `poolLabel: kubernetes.io/hostname` makes each node one."""
 RUN_BUCKETS = (30.0, 60.0, 120.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 2700.0, 5400.0)
@@ -137,8 +139,8 @@ class Telemetry:
         )
         self._conditions = gauge(
             "precision_operator_node_conditions",
-            "Nodes by status and reason of their condition ComputeAccepted.",
-            ["status", "reason"],
+            "Nodes by pool, status and reason of their condition ComputeAccepted; without one, reason NeverJudged.",
+            ["pool", "status", "reason"],
         )
         self._condition_problems = gauge(
             "precision_operator_node_condition_problems",
@@ -220,8 +222,8 @@ class Telemetry:
             self._stopped.labels(mode).set_function(partial(is_so, mode))
         self._garbled.set_function(lambda: float((stopped := stop()) is not None and stopped.garbled))
 
-    def saw_conditions(self, tally: Mapping[tuple[str, str], int], problems: Mapping[str, float]) -> None:
-        """Nodes by status and reason of their condition, and what is wrong with these."""
+    def saw_conditions(self, tally: Mapping[tuple[str, str, str], int], problems: Mapping[str, float]) -> None:
+        """Nodes by pool, status and reason of their condition, and what is wrong with these."""
         self._conditions.clear()
         for row, number in tally.items():
             self._conditions.labels(*row).set(number)

@@ -75,11 +75,19 @@ def writes(
     return tuple(sorted(found, key=lambda it: not changed_subject(it.facts)))  # a stale True ends first
 
 
-def waits(node: NodeState) -> bool:
-    """Whether a node is not True and its run, which is due, does not begin or end."""
-    is_due = node.state in ("eligible", "queued", "waiting", "running") and node.said.reason not in NO_WAIT
-    is_due = (is_due and node.facts.out_of_service is None) or node.said.reason == "UntoleratedTaint"
-    return is_due and waits_for_verdict(node.facts)
+def is_unproved(node: NodeState) -> bool:
+    """Whether a node that a run could prove, or that a verdict left Unknown, is neither True nor False as it is now."""
+    facts, why, status = node.facts, node.said.reason, node.facts.verdict.status
+    is_off = facts.out_of_service or why in NO_WAIT or (node.state == "skipped" and status != "Unknown")
+    is_closed = status == "False" and not changed_subject(facts)
+    return (why == "UntoleratedTaint" or not is_off) and not is_closed and waits_for_verdict(facts)
+
+
+def has_turn(node: NodeState) -> bool:
+    """Whether its run is to come, or under way, and the last one did not fail."""
+    status = node.report.status if node.report is not None else None
+    has_failed = status is not None and status.attempt is not None and status.attempt.outcome == "failed"
+    return node.state in ("eligible", "queued", "running") and not has_failed
 
 
 def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, now: datetime) -> Write | None:

@@ -15,7 +15,7 @@ from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance, Repo
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.attempts.node_state import ProfilePlan
 from precision_operator.core.attempts.verdicts import Terms, change, refused, run_of
-from precision_operator.core.eligibility.proved import changed_subject, waits_for_verdict
+from precision_operator.core.eligibility.proved import changed_subject
 from precision_operator.core.observe.clock import format_time, parse_time, time_or_none
 from precision_operator.core.observe.gpu_labels import RACK_LABEL
 from precision_operator.core.observe.kept_report import kept_report, whole
@@ -24,7 +24,7 @@ from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView, Raw, ReportView
 from precision_operator.core.observe.raw_object import condition_of
 from precision_operator.core.results.acceptance import decided, with_result
-from precision_operator.core.results.node_condition import DAY, Evidence, Pools, Write, waits, writes
+from precision_operator.core.results.node_condition import DAY, Evidence, Pools, Write, has_turn, is_unproved, writes
 from precision_operator.shell.acting.late_writes import LateWrites
 from precision_operator.shell.acting.reports import Reports
 from precision_operator.shell.observing.cache import Cache
@@ -36,7 +36,8 @@ STARVED_AFTER, DOMAIN_FAILS = timedelta(hours=2), 3
 OPEN_FAILS = "FailUnconfirmed", "FailHeld"
 OPEN_PROBLEMS = *OPEN_FAILS, "NotJudgedAgain"
 ZONES = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region"}  # too large for one cause
-Says = tuple[str, str]
+NEVER_JUDGED = "", "NeverJudged"
+Says = tuple[str, str, str]  # a node's pool, its condition's status and reason
 _Key = tuple[str, str, str]  # namespace and name of a profile, UID of a node
 _Due = tuple[str, bool, Callable[[], Awaitable[str]]]  # UID, whether it takes True away, the write: why it isn't done
 
@@ -76,7 +77,9 @@ class NodeConditions:
         self._pools: Mapping[str, Pools] = {}  # by node UID: by each label that a listed profile names, and by product
         self._closings: dict[str, tuple[datetime, Pools]] = {}  # of a day: a Node that is gone counts as well
         self._stale: dict[str, datetime] = {}  # since when a node, by UID, is True for another subject
-        self._opened: datetime | None = None  # when a node became True last; None: this process has not looked yet
+        self._has_looked = False
+        self._unproved: dict[str, datetime] = {}  # since when, by UID, as far as this process can tell
+        self._opened: dict[str, datetime] = {}  # when a node of each pool became True last
 
     def collected(self, job: JobView, pod: PodView | None, report: ReportView, status: ReportStatus) -> None:
         """Take what an agent left, as it was just written into its report; `pod` is the Job's own."""
@@ -164,27 +167,36 @@ class NodeConditions:
                         del self._under_way[uid]
 
     def figures(self, observed: Observed, plans: Iterable[ProfilePlan]) -> tuple[Counter[Says], Mapping[str, float]]:
-        """Nodes by status and reason of their condition, and how much there is of each problem now."""
+        """Nodes by pool, status and reason of their condition, and how much there is of each problem now."""
         if not self._gate.profiles:
             return Counter(), {}
-        now, judged = self._now(), [it for it in observed.facts_of(DEFAULT_POOL_LABEL).values() if it.verdict.status]
-        tally, young = Counter(it.verdict[:2] for it in judged), now - DAY
+        now, nodes = self._now(), observed.facts_of(DEFAULT_POOL_LABEL)
+        judged, young = [it for it in nodes.values() if it.verdict.status], now - DAY
+        listed = (plan.node_states for plan in plans if self._gate.of(plan.profile.namespace, plan.profile.name))
+        states = grouped((node.facts.uid, node) for of in listed for node in of if node.facts.uid in nodes)
+        tally = Counter((it.pool, *it.verdict[:2]) for it in judged)
+        tally.update((nodes[uid].pool, *NEVER_JUDGED) for uid in states if not nodes[uid].verdict.status)
         moved = [it for it in judged if it.verdict.status == "True" and changed_subject(it)]
-        since = {it.uid: now if self._opened else _since(observed.nodes[it.uid], it.verdict, now) for it in moved}
+        since = {it.uid: now if self._has_looked else _since(observed.nodes[it.uid], it.verdict, now) for it in moved}
         self._stale = {uid: self._stale.get(uid, at) for uid, at in since.items()}
         fails = [it for it in judged if it.verdict.reason in OPEN_FAILS]
         fails += [it for it in judged if it.verdict.status == "False" and (it.verdict.since or young) > young]
         keys = {"", RACK_LABEL, *(row.key for row in observed.settings.fleet_limits.per_topology)} - ZONES
         racks = Counter(at for it in fails for at in {**it.labels, "": it.clique}.items() if at[0] in keys and at[1])
-        listed = (plan.node_states for plan in plans if self._gate.of(plan.profile.namespace, plan.profile.name))
-        waiting = len({node.facts.uid for nodes in listed for node in nodes if waits(node)})
-        opened = self._opened or max((at for it in judged if (at := it.verdict.since)), default=now)
-        self._opened = opened if waiting else now
+        for pool, at in ((it.pool, it.verdict.since) for it in judged if it.verdict.status == "True"):
+            self._opened |= {pool: max(at, self._opened.get(pool, at))} if at else {}
+        moving = {pool for pool, at in self._opened.items() if now - at <= STARVED_AFTER}
+        last, unproved = self._unproved, [uid for uid, of in states.items() if all(map(is_unproved, of))]
+        unknown = {uid: it.since for uid in unproved if (it := nodes[uid].verdict).status == "Unknown"}
+        self._unproved = {uid: unknown.get(uid) or last.get(uid, now) for uid in unproved}
+        starved = [uid for uid, at in self._unproved.items() if now - at > STARVED_AFTER]
+        self._has_looked, names = True, {(it.namespace, it.name) for it in observed.profiles}
         return tally, {
             **{why: [*self._undone.values()].count(why) for why in ("Unguarded", "Refused")},
             "StaleSeconds": max(((now - since).total_seconds() for since in self._stale.values()), default=0),
-            "Starved": waiting if now - self._opened > STARVED_AFTER else 0,
-            **{reason: tally["True", reason] for reason in OPEN_PROBLEMS},
+            "Starved": sum(nodes[uid].pool not in moving or not any(map(has_turn, states[uid])) for uid in starved),
+            "NoProfile": len({(it.namespace, it.profile) for it in self._gate.profiles} - names),
+            **{why: sum(it.verdict[:2] == ("True", why) for it in judged) for why in OPEN_PROBLEMS},
             "DomainFails": max((number for number in racks.values() if number >= DOMAIN_FAILS), default=0),
         }
 
@@ -281,8 +293,6 @@ class NodeConditions:
             return "Refused" if error.status not in (404, 409) else "Changed"
         self._cache.put("nodes", raw)
         self._saw_closed(uid, node_verdict(raw["status"]))
-        if write.row["status"] == "True" and waits_for_verdict(write.facts):
-            self._opened = self._now()
         _log.info("node %s: %s", write.facts.name, write.row)
         return ""
 
