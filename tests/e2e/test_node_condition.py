@@ -67,6 +67,7 @@ def test_a_rule_keeps_nodes_tainted_until_a_verdict_opens_them(scene: Scene, tmp
     sha256, row = sha256_of(text), "acceptance.nodeCondition.profiles[0]"
     gated = (
         LAB, "acceptance.nodeCondition.enabled=true", f"acceptance.gateTaints={{{TAINT['key']}}}",
+        f"watchNamespaces={{{site.namespace}}}",
         f"{row}.namespace={site.namespace}", f"{row}.profile={scene.mark}", f"{row}.referenceSha256={sha256}",
         f"{row}.recipes={{{','.join(json.loads(text)['recipes'])}}}",
     )  # fmt: skip

@@ -193,7 +193,7 @@ def test_a_user_of_one_namespace_is_told_the_right_that_is_missing(plugin: Plugi
     for words, missing in (
         (("nodes", "-l", "a=b"), "you may not list nodes in the whole cluster"),
         (("status", "-A"), "you may not list precisionprofiles.precisionprofiler.io in the whole cluster"),
-        (("why", "n1"), "you may not list nodes in the whole cluster"),
+        (("why", "n1"), f"you may not list jobs.batch in namespace {site.namespace}"),
     ):
         done = plugin.run(*words, config)
         assert (done.returncode, done.stdout) == (3, "")
