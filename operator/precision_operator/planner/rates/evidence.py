@@ -96,13 +96,14 @@ def _declared(pool_terms: PoolTerms, terms: Terms) -> CandidatePool:
     )
 
 
-def _spares(name: str, own: PoolTerms, nodes: int, gpus: int, terms: Terms) -> int:
+def _spares(name: str, pool: PoolTerms, nodes: int, gpus: int, terms: Terms) -> int:
     """Nodes that no job gets; never those of jobs that run already."""
     running = sum(job.running.gpus for job in terms.jobs if job.running and job.running.pool == name)
-    given = own.spare_nodes
-    if given is None:
-        given = 0 if own.goodput or terms.goodput or not nodes else spares(terms.failures, nodes, gpus, own.repair_days)
-    return max(0, min(given, nodes - 1, nodes - -(-running // gpus)))
+    wanted = pool.spare_nodes
+    if wanted is None:
+        has_goodput = pool.goodput or terms.goodput
+        wanted = 0 if has_goodput or not nodes else spares(terms.failures, nodes, gpus, pool.repair_days)
+    return max(0, min(wanted, nodes - 1, nodes - -(-running // gpus)))
 
 
 def _kept_as_spares(spare_nodes: int) -> tuple[str, ...]:
