@@ -245,8 +245,8 @@ def predicted(law: SizeLaw, step: SizeStep) -> tuple[float, float, float] | None
     small, large = step
     if small.kind not in law.tokens:
         return None
-    found = law.kept(small.kind, small.product, small.petaflops, np.array([small.tokens]), np.array([large.tokens]))
-    middle, low, high = (float(part[0]) for part in found)
+    kept = law.kept(small.kind, small.product, small.petaflops, np.array([small.tokens]), np.array([large.tokens]))
+    middle, low, high = (float(part[0]) for part in kept)
     return middle, low, high
 
 
@@ -256,17 +256,17 @@ def table(way: str) -> None:
     print("class                                    rows pairs refused in the band       width  error  decided wrong")
     for group in sorted({attempt.group for attempt in steps}):
         mine = [attempt for attempt in steps if attempt.group == group]
-        known = [attempt for attempt in mine if attempt.ratio is not None]
+        answered = [attempt for attempt in mine if attempt.ratio is not None]
         pairs = {(attempt.step.small.model, attempt.step.small.product) for attempt in mine}
-        head = f"{group:40} {len(mine):4} {len(pairs):5} {len(mine) - len(known):7}"
-        if not known:
+        head = f"{group:40} {len(mine):4} {len(pairs):5} {len(mine) - len(answered):7}"
+        if not answered:
             print(head)
             continue
-        held, decided = sum(a.held for a in known), [a for a in known if a.decided]
+        held, decided = sum(a.held for a in answered), [a for a in answered if a.decided]
         wrong = sum(a.decided * a.step.log_ratio < 0 for a in decided)
-        width = median(a.ratio[2] / a.ratio[1] for a in known if a.ratio)
-        error = median(a.error for a in known)
-        share = f"{held} ({held / len(known):.0%})"
+        width = median(a.ratio[2] / a.ratio[1] for a in answered if a.ratio)
+        error = median(a.error for a in answered)
+        share = f"{held} ({held / len(answered):.0%})"
         print(f"{head} {share:11}     x {width:.3f}  {error:.3f} {len(decided):8} {wrong:5}")
     falling = [attempt.error for attempt in steps if attempt.ratio is not None and attempt.step.falls]
     if falling:
@@ -334,8 +334,8 @@ def questions() -> int:
     """Prints the answers; 1 where one is known that should not be, or the other way round."""
     wrong = 0
     for question in QUESTIONS:
-        found = asked(question)
-        kept, why = found.kept(np.array([float(question.large)])), found.problem(question.large)
+        rates = asked(question)
+        kept, why = rates.kept(np.array([float(question.large)])), rates.problem(question.large)
         wrong += question.known == bool(why)
         answer = why or f"keeps {kept.middle[0]:.2f} ({kept.low[0]:.2f} to {kept.high[0]:.2f})"
         print(f"{question.model} {question.small:,} to {question.large:,} on {question.product}: {answer}")
