@@ -19,7 +19,7 @@ from tests.support.site import Profile, Scene, specs
 pytestmark = pytest.mark.cluster
 
 IDLE, BUSY, PLACES = 270, 30, 60
-AGENT_SECONDS = 20
+AGENT_SECONDS = 40
 BY_TIME = ("patch precisionprofiles/status", "get configmaps", "get priorityclasses", "list events", "create events")
 """What is written or asked for every few seconds."""
 LOOK = "/api/v1/pods?fieldSelector=spec.nodeName="

@@ -390,6 +390,11 @@ async def test_an_ill_gpu_of_an_open_node_is_confirmed_by_the_second_agent_that_
     await one.all_measured()
     assert one.says == ("True", "FailUnconfirmed"), "the same refusal under a new operator is read as well"
     one.wait(timedelta(minutes=62))
+    await one.settle()
+    one.loop.fail_agent(NODE)
+    await one.settle()
+    assert one.says == ("True", "FailUnconfirmed"), "no agent began: nothing confirms it"
+    one.rerun()
     await one.all_measured()
     assert one.says == ("False", "FailConfirmed")
 

@@ -114,11 +114,13 @@ class NodeConditions:
         lacks = [row.lacks(*shown) for row in rows]
         is_listed = verdict.verdict == "Inconclusive" or not all(lacks)
         changes = {} if is_listed else NOT_LISTED | {"message": ASKS_FOR_MORE + "; or ".join(lacks)}
-        said, was = verdict.model_copy(update={"subject": _subject(verdict)} | changes), before.evidence
-        has_failed = was is not None and was.failed and not change(was.verdict.subject, facts)
+        said = verdict.model_copy(update={"subject": _subject(verdict)} | changes)
+        was = before.evidence or Evidence("/".join(key[:2]))
+        has_failed = was.failed and not change(was.verdict.subject, facts)
         failed = said.verdict == "Fail" or (has_failed and said.verdict != "Pass")
         ended = (attempt.finished_at if refused(attempt) else "") or (verdict.runs.ended if verdict.runs else "")
-        evidence = Evidence("/".join(key[:2]), said, parse_time(ended or format_time(self._now())), failed)
+        # an attempt whose agent never began confirms nothing: what was found before ended when it did
+        evidence = was._replace(verdict=said, ended=parse_time(ended) if ended else was.ended, failed=failed)
         self._collected[key] = before._replace(status=kept_report(status), verdict=verdict, evidence=evidence)
 
     async def write(self, observed: Observed) -> bool:
