@@ -10,7 +10,7 @@ same nodes. Each runs in a process of its own; of nine passes the median counts.
 With --bound the large tenant has as many profiles as the chart lets it have, each with a cron of every minute over a
 thousand nodes: CPU seconds from such a minute, in which the small tenant has a new profile, to its first Job. The large
 tenant's profiles are plain, limit places and watts (also to less than a node draws), limit places by labels that no
-node has, have all of it, or name their nodes at length.
+node has, have all of it, name their nodes at length, or are all edited in that minute.
 
 With --api-server it is the lab's real API server and the operator's own process: `benchmarks.tenants_on_cluster`.
 """
@@ -73,8 +73,10 @@ KINDS: dict[str, dict[str, Any]] = {
         "rampSeconds": 1,
     },
     "matching": {},
+    "edited": {},
 }
-"""Rollouts of the large tenant's profiles; with pools, each has a pool label of its own, with matching LONG_TARGET."""
+"""Rollouts of the large tenant's profiles; with pools, each has a pool label of its own, with matching LONG_TARGET,
+and edited are the pool labels of all each minute."""
 RULE = {"key": HOSTNAME, "operator": "NotIn", "values": [f"none-{number:058}" for number in range(256)]}
 LONG_TARGET: dict[str, Any] = {"matchExpressions": [RULE] * 32, "nodeNames": [f"none-{number}" for number in range(24)]}
 """As many requirements and values as a target may have; all nodes are named beside these."""
@@ -227,10 +229,14 @@ async def _at_the_bound(count: int, profiles: int, kind: str) -> tuple[float, fl
         cache.put("nodes", node)
     target = LONG_TARGET | {"nodeNames": [*LONG_TARGET["nodeNames"], *(node["metadata"]["name"] for node in nodes)]}
     spec = {"suspend": False, "schedule": {"cron": "* * * * *"}, "rollout": KINDS[kind]}
-    for number in range(profiles):
-        label = {"poolLabel": f"example.com/k{number}"} if kind == "pools" else {}
-        label |= {"target": target} if kind == "matching" else {}
-        put(server, cache, LARGE, f"minutely-{number}", **spec, **label)
+
+    def put_large(minute: int = 0) -> None:
+        for number in range(profiles):
+            label = {"poolLabel": f"example.com/k{number}-{minute}"} if kind in ("pools", "edited") else {}
+            label |= {"target": target} if kind == "matching" else {}
+            put(server, cache, LARGE, f"minutely-{number}", **spec, **label)
+
+    put_large()
     cluster: Any = server
     gatherer = Gatherer(cluster, cache, SETTINGS, [SMALL, LARGE], clock=lambda: now)
     reconciler = Reconciler(cache, gatherer, Actor(cluster, cache, clock=lambda: now), Telemetry())
@@ -244,6 +250,8 @@ async def _at_the_bound(count: int, profiles: int, kind: str) -> tuple[float, fl
         server.created = format_time(now)
         names = [node["metadata"]["name"] for node in nodes[count // 2 + number * OWN_NODES :][:OWN_NODES]]
         put(server, cache, SMALL, f"own-{number}", suspend=False, target={"nodeNames": names})
+        if kind == "edited":
+            put_large(number + 1)
         server.started = 0.0
         began = time.process_time()
         while not server.started:
