@@ -301,7 +301,7 @@ def test_the_answer_comes_first_then_schedule_and_jobs_with_tflops_dates_and_dea
 @pytest.mark.parametrize(
     ("name", "said", "silent"),
     [
-        ("1-impossible", ["0.19 more days for job continue"], "by one limit alone"),
+        ("1-impossible", ["0.237 more days for job continue"], "by one limit alone"),
         ("2-not-known", ["has 128 GPUs (known: up to 2 times that); give scaling"], "the other's rate"),
         (
             "3-undecided",

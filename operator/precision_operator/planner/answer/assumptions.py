@@ -9,12 +9,15 @@ from precision_api.facts.recipes import KEEPING
 from precision_operator.planner.answer.readable import readable_days, readable_dollars
 from precision_operator.planner.inputs.terms import Failures, Goodput, Terms
 from precision_operator.planner.rates import bands
-from precision_operator.planner.rates.failures import LEAST, MOST, OWN_FACTOR, PER_GPU_HOUR, SOURCES
+from precision_operator.planner.rates.failures import LEAST, MOST, OWN_FACTOR, PER_GPU_HOUR, SOURCES, waits
 from precision_operator.planner.rates.laws import releases_apart
 from precision_operator.planner.rates.memory_fit import memory_bytes, true_limits
 from precision_operator.planner.rates.speed import RateSource, by_law, conditions_of, sized, sources
 from precision_operator.planner.rates.straggler import SLOW_NODE_PRIOR
 from precision_operator.planner.solving.schedule import JobSlot
+
+SELDOM = 0.005
+"""Of a job's time that it waits for repairs: less goes without saying where it leaves a node free."""
 
 
 def assumptions(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
@@ -83,14 +86,17 @@ def _failures(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
     if any(isinstance(progress, Goodput) and progress.plus_minus is None for progress in given):
         yield f"goodput: no goodputPlusMinus is given, {_percent(bands.GOODPUT_PLUS_MINUS)} either way is assumed"
     for slot, progress in zip(slots, given, strict=True):
-        pool = slot.option.pool
-        if slot.option.gpus > pool.gpus - pool.gpus_per_node:
-            stops = "such stops are rare, and not in the figures" if pool.spares else "such stops are in all figures"
-            if isinstance(progress, Goodput):
-                stops = "goodput must hold such stops"
+        pool, stopped, stops = slot.option.pool, 0.0, "goodput must hold such stops"
+        if isinstance(progress, Failures):
+            (odds,), _, _ = waits(progress, np.array([slot.option.gpus]), progress.per_gpu_hour or PER_GPU_HOUR)
+            stopped = float(odds / (1 + odds))
+            stops = f"such stops are in all figures, {_percent(stopped)} of its time"
+        is_whole = slot.option.gpus > pool.gpus - pool.gpus_per_node
+        if is_whole or stopped > SELDOM:
             spare_nodes = f"{number_of(pool.spares, 'node')} kept as spares" if pool.spares else "no spare (spareNodes)"
+            takes = "takes every node" if is_whole else "and the jobs beside it may take nearly every node"
             yield (
-                f"spares: {slot.option.job.name} takes every node of {pool.name}, {spare_nodes}: where none is free it "
+                f"spares: {slot.option.job.name} {takes} of {pool.name}, {spare_nodes}: where none is free it "
                 f"stops from a node's failure until its repair ({pool.terms.repair_days:g} days); {stops}"
             )
 

@@ -43,19 +43,28 @@ class Goodput:
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
-    """What interrupts jobs, where no goodput is given. None: not given; `interval_minutes`: between checkpoints.
+class Repairs:
+    """Nodes that a job of `tokens` may have in place of failed ones, in a pool of `nodes`, spares among them, of
+    which jobs may take `planned`, and other jobs than this one `others`."""
 
-    A job of `tokens` on more than `all_but` GPUs has no other node: each interruption stops it for `repair_hours` too.
-    """
+    hours: float
+    node_gpus: int
+    nodes: int
+    planned: int
+    others: int
+    tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """What interrupts jobs, where no goodput is given. None: not given; `interval_minutes`: between checkpoints."""
 
     per_gpu_hour: float | None = None
     stall_seconds: float = 10.0
     restart_minutes: float = 15.0
     interval_minutes: float | None = None
-    repair_hours: float = 0.0
-    all_but: int = 0
-    tokens: float = 0.0
+    repairs: Repairs | None = None
+    """None: a free node always takes the place of a failed one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.pool import median, steady
 from precision_operator.planner.inputs.fleet import WorkloadFacts
-from precision_operator.planner.inputs.terms import PoolTerms
+from precision_operator.planner.inputs.terms import JobTerms, PoolTerms
 from precision_operator.planner.rates.straggler import Rates, Straggler, quiet, stretched
 
 STEP = 0.002
@@ -167,3 +167,9 @@ class CandidatePool:
         """What is doubtful about the pool's figures, with the largest number of nodes of any recipe."""
         largest = reduce(or_, (Counter(sample.marks) for sample in self.samples.values()), Counter[str]())
         return dict(sorted(largest.items()))
+
+
+def may_use(job: JobTerms, pool: CandidatePool) -> bool:
+    if job.running is not None:
+        return job.running.pool == pool.name
+    return not job.pools or bool(job.pools & {pool.name, pool.product})

@@ -79,7 +79,7 @@ def _declared(pool_terms: PoolTerms, terms: Terms) -> CandidatePool:
     whole, gpus = (pool_terms.nodes or 0) + pool_terms.more_nodes, pool_terms.gpus_per_node or 1
     spare_nodes = _spares(pool_terms.name, pool_terms, whole, gpus, terms)
     notes = (
-        _kept_as_spares(spare_nodes)
+        _kept_as_spares(spare_nodes, pool_terms)
         if pool_terms.nodes and pool_terms.gpus_per_node
         else ("has no reports here; a pool of your own needs nodes, gpusPerNode",)
     )
@@ -106,8 +106,10 @@ def _spares(name: str, pool: PoolTerms, nodes: int, gpus: int, terms: Terms) -> 
     return max(0, min(wanted, nodes - 1, nodes - -(-running // gpus)))
 
 
-def _kept_as_spares(spare_nodes: int) -> tuple[str, ...]:
-    return (f"{number_of(spare_nodes, 'node')} kept as spares for those in repair",) if spare_nodes else ()
+def _kept_as_spares(spare_nodes: int, pool: PoolTerms) -> tuple[str, ...]:
+    """`spareNodes: 0` is said too."""
+    few = number_of(spare_nodes, "node") if spare_nodes else "spareNodes: no node"
+    return (f"{few} kept as spares for those in repair",) if spare_nodes or pool.spare_nodes == 0 else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
         refused_recipes=frozenset(refused_recipes),
         notes=(
             *_notes(planned, gpus, sizes, counted, sum(racks.values())),
-            *_kept_as_spares(spare_nodes),
+            *_kept_as_spares(spare_nodes, pool_terms),
             *dict.fromkeys(note for _, left_out in chosen.values() for note in left_out),
         ),
     )

@@ -3,13 +3,13 @@
     1 / share = M e^(R / M) (e^((t + d) / M) - 1) / t,   M = 1 / (GPUs x interruptions of a GPU hour)
 
 (Daly 2006, exponential failures: exact where each comes independently, while work, a checkpoint or a restart goes on.)
-R: restart; d: the stall of a checkpoint; t: work between two, the best one where it isn't given. Where a job takes all
-nodes and there is no spare, the share is divided by 1 + repair / M: no node fails while the job waits for one.
-
-Nodes in repair are Poisson where nodes fail independently (M/G/infinity), each interruption taken as one node's.
+R: restart; d: the stall of a checkpoint; t: work between two, the best one where it isn't given. Each interruption is
+taken as one node's, away until its repair, and a job stops where no node is free in its place: nodes in repair are the
+busy lines of Erlang's loss system (`waits`), or of M/G/infinity as long as no job stops (`spares`).
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,17 @@ OWN_FACTOR = 1.5  # either way of a rate that a user gives: what a run's count o
 RUN_DAYS, WAITS = 30.0, 0.1
 """A run of so many days waits for a node with less than this chance."""
 _STEPS, NEVER = 40, 1e-9
+_TERMS, _MOST_JOBS = 500, 20.0
+"""Of Erlang's sum, and alike jobs that share free nodes: beyond them stops are rarer than is said."""
+
+
+class Waits(NamedTuple):
+    """Where no node is free, by size: hours in which the job stands still for one of the others, the hours of one such
+    stop, and the variance of their sum over that of stops that come independently, of one length."""
+
+    odds: Values
+    stop_hours: Values
+    spread: Values
 
 
 def share(failures: Failures, gpus: Counts, per_gpu_hour: float) -> Values:
@@ -37,19 +48,50 @@ def share(failures: Failures, gpus: Counts, per_gpu_hour: float) -> Values:
     work = mean * _best(stall / mean) if failures.interval_minutes is None else failures.interval_minutes / 60
     with np.errstate(over="ignore"):
         made = work / (mean * np.exp(restart / mean) * np.expm1((work + stall) / mean))
-    return np.maximum(made, NEVER) / (1 + _repair(failures, gpus) / mean)
+    return np.maximum(made, NEVER) / (1 + waits(failures, gpus, per_gpu_hour).odds)
 
 
-def _repair(failures: Failures, gpus: Counts) -> Values:
-    """Hours that an interruption stops the job until the node is back, by size."""
-    return np.where(gpus > failures.all_but, failures.repair_hours, 0.0)
+def waits(failures: Failures, gpus: Counts, per_gpu_hour: float) -> Waits:
+    """In the long run: a job that stops fails no more; jobs beside it, taken as its like, go on, and share free nodes.
+
+    Of one job these are exactly Erlang's lost calls; `spread` is Riordan's for what such a system turns away.
+    """
+    repairs = failures.repairs
+    if repairs is None:
+        return Waits(*(np.zeros(len(gpus)) for _ in Waits._fields))
+    mine = -(-gpus // repairs.node_gpus)
+    free, rows = np.unique(repairs.nodes - np.minimum(repairs.planned, mine + repairs.others), return_inverse=True)
+    of_node = per_gpu_hour * repairs.node_gpus * repairs.hours
+    load = np.clip(of_node * (repairs.nodes - free), 1e-12, 1e12)
+    lost = _lost(free, load)
+    spread = 3 * (1 - load * lost + load / (free + 1 + load * lost - load)) - 1
+    free, load, lost, spread = free[rows], load[rows], lost[rows], spread[rows]
+    jobs = np.minimum((repairs.nodes - free) / mine, _MOST_JOBS)
+    chance, total, still = lost, np.ones(len(gpus)), np.zeros(len(gpus))  # that so many jobs stand still
+    for number in range(1, int(_MOST_JOBS) + 1):
+        chance = chance * load * np.maximum(0.0, 1 - (number - 1) / jobs) / (free + number)
+        total, still = total + chance, still + np.minimum(number, jobs) * chance
+    odds = still / (total * jobs - still)
+    return Waits(odds, odds * repairs.hours / np.maximum(of_node * mine * lost, 1e-300), spread)
+
+
+def _lost(lines: Counts, load: Values) -> Values:
+    """Erlang's loss formula: the share of calls that find all lines busy."""
+    near = lines < load + 8 * np.sqrt(load) + 8  # else under 1e-12
+    inverse, term = np.ones(near.sum()), np.ones(near.sum())
+    for number in range(min(_TERMS, int(lines[near].max(initial=0)))):
+        term = np.minimum(term * np.maximum(lines[near] - number, 0) / load[near], 1e200)
+        inverse += term
+    lost = np.zeros(len(lines))
+    lost[near] = 1 / inverse
+    return lost
 
 
 def repair_band(failures: Failures, gpus: Counts, run_hours: Values) -> tuple[Values, Values]:
-    """Ends of the 90 % band, factors on the rate: the number of stops is Poisson, repairs are exponential; by size."""
-    ratio = _repair(failures, gpus) * (failures.per_gpu_hour or PER_GPU_HOUR) * gpus
-    scatter = np.sqrt(2 * _repair(failures, gpus) * ratio / (1 + ratio) / run_hours)
-    return np.exp(-bands.Z_95 * scatter), np.minimum(np.exp(bands.Z_95 * scatter), 1 + ratio)
+    """Ends of the 90 % band, factors on the rate, by size: chance decides how often and how long a run stops."""
+    odds, stop_hours, spread = waits(failures, gpus, failures.per_gpu_hour or PER_GPU_HOUR)
+    scatter = np.sqrt(spread * stop_hours * odds / (1 + odds) / run_hours)
+    return np.exp(-bands.Z_95 * scatter), np.minimum(np.exp(bands.Z_95 * scatter), 1 + odds)
 
 
 def _best(stall: Values) -> Values:

@@ -201,9 +201,8 @@ def _size_rates(source: RateSource, gpus: Counts, conditions: Conditions, fastes
 
 def _promised(source: RateSource, gpus: Counts, conditions: Conditions, law: Stragglers | None) -> Figures:
     """What nine in ten pass, relative to the middle; `law` of the slowest node, where it has a band."""
-    lows = [np.log(low) ** 2 for _, low, _, _ in normal_parts(source, gpus, conditions)]
-    highs = [np.log(high) ** 2 for _, _, high, _ in normal_parts(source, gpus, conditions)]
-    below, above = (np.sqrt(sum(squares)) / bands.Z_95 for squares in (lows, highs))
+    ends = [(np.log(low) ** 2, np.log(high) ** 2) for _, low, high, _ in normal_parts(source, gpus, conditions)]
+    below, above = (np.sqrt(sum(squares)) / bands.Z_95 for squares in zip(*ends, strict=True))
     made = np.exp(-bands.Z_90 * below)
     if law is not None:
         rows = np.flatnonzero((law.low != law.high) & ~np.isnan(below))

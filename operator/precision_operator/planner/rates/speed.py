@@ -24,10 +24,10 @@ from precision_api.facts.products import part
 from precision_api.facts.recipes import Recipe, risk_of, support
 from precision_api.kinds.capacity_plan import Basis
 from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY, age
-from precision_operator.planner.inputs.terms import Conditions, Failures, JobRateTerms, JobTerms, Terms
+from precision_operator.planner.inputs.terms import Conditions, Failures, JobRateTerms, JobTerms, Repairs, Terms
 from precision_operator.planner.inputs.workloads import JobWorkload
 from precision_operator.planner.rates import bands, straggler
-from precision_operator.planner.rates.candidate_pool import CandidatePool, PoolSample, verdict_counts
+from precision_operator.planner.rates.candidate_pool import CandidatePool, PoolSample, may_use, verdict_counts
 from precision_operator.planner.rates.evidence import ALLOWABLE
 from precision_operator.planner.rates.failures import progress, repair_band
 from precision_operator.planner.rates.laws import Transfer, recipe_transfer, releases_apart, shape_problem, transfer
@@ -284,9 +284,9 @@ def normal_parts(
     yield "scaling", kept.low / kept.middle, kept.high / kept.middle, f"scaling {who}"
     who = "failures" if isinstance(conditions.progress, Failures) else pool.name
     yield "goodput", share.low / share.middle, share.high / share.middle, f"goodput {who}"
-    if isinstance(conditions.progress, Failures) and conditions.progress.repair_hours:
+    if isinstance(conditions.progress, Failures) and (repairs := conditions.progress.repairs):
         rates = gpus * source.per_gpu * kept.middle * share.middle
-        yield "repairs", *repair_band(conditions.progress, gpus, conditions.progress.tokens / rates / 3600), ""
+        yield "repairs", *repair_band(conditions.progress, gpus, repairs.tokens / rates / 3600), ""
 
 
 def sized(source: RateSource, batch: tuple[float | None, float | None] = (None, None)) -> Sized:
@@ -373,8 +373,14 @@ def conditions_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Condition
     """Goodput is the job's own, its pool's, the plan's; where none is given it follows from failures."""
     fit, length = job.fit, job.target.sequence_length or 0
     given, most = (number and float(number * length) for number in (fit.global_batch, fit.most_batch))
-    failures, all_but = terms.failures, pool.gpus - pool.gpus_per_node
-    if not pool.spares:
-        hours = pool.terms.repair_days * 24
-        failures = replace(failures, repair_hours=hours, all_but=all_but, tokens=job.tokens)
-    return Conditions(job.goodput or pool.terms.goodput or terms.goodput or failures, (given, most))
+    goodput, node = job.goodput or pool.terms.goodput or terms.goodput, pool.gpus_per_node
+    if goodput:
+        return Conditions(goodput, (given, most))
+    beside = (other for other in terms.jobs if other.name != job.name and may_use(other, pool))
+    others = sum(
+        -(-min(other.running.gpus if other.running else other.max_gpus or pool.gpus, pool.gpus) // node)
+        for other in beside
+        if other.name not in job.after and job.name not in other.after
+    )
+    repairs = Repairs(pool.terms.repair_days * 24, node, pool.nodes + pool.spares, pool.nodes, others, job.tokens)
+    return Conditions(replace(terms.failures, repairs=repairs), (given, most))

@@ -10,8 +10,8 @@ from precision_api.facts.recipes import Recipe
 from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY
 from precision_operator.planner.inputs.terms import ENDLESS, JobRateTerms, JobTerms, PlanClock, RunningTerms, Terms
 from precision_operator.planner.rates import pool_sizes
-from precision_operator.planner.rates.candidate_pool import CandidatePool
-from precision_operator.planner.rates.speed import WHOLE, RateSource, sources
+from precision_operator.planner.rates.candidate_pool import CandidatePool, may_use
+from precision_operator.planner.rates.speed import WHOLE, RateSource, conditions_of, sources
 
 EVERY_SIZE = 8
 """Block counts that are all tried; above, two to each doubling, the same ones whatever the pool's size, so that more
@@ -42,7 +42,7 @@ class Catalog:
 
     def every(self, pool: CandidatePool, job: JobTerms) -> pool_sizes.Sizes:
         """Every size that the job may get in this pool. Raises OutOfTime."""
-        asked = _shape(pool, job)
+        asked = _shape(pool, job, self.terms)
         if asked not in self._every:
             least, most, problem = block_counts(pool, job)
             numbers, of = np.arange(least, most + 1, dtype=np.int64), self.sources(pool, job)
@@ -71,7 +71,7 @@ class Catalog:
     def arrays(self, job: JobTerms) -> pool_sizes.SizeArrays:
         """All sizes of all pools that the job may use, pool after pool. Raises OutOfTime."""
         mine = [pool for pool in self.pools if may_use(job, pool)]
-        asked = tuple(_shape(pool, job) for pool in mine)
+        asked = tuple(_shape(pool, job, self.terms) for pool in mine)
         if asked not in self._arrays:
             places = {pool.name: place for place, pool in enumerate(self.pools)}
             by_pool = [(places[pool.name], self.every(pool, job)) for pool in mine]
@@ -99,16 +99,10 @@ def _seen(usual: RateSource | str, pool: CandidatePool, job: JobTerms, running: 
     )
 
 
-def _shape(pool: CandidatePool, job: JobTerms) -> tuple[object, ...]:
+def _shape(pool: CandidatePool, job: JobTerms, terms: Terms) -> tuple[object, ...]:
     """What decides which sizes a job may get in a pool."""
     limits = job.min_gpus, job.max_gpus, job.block_gpus, job.fit, job.running
-    return pool.name, job.target.key, job.recipes, job.named, job.goodput, *limits
-
-
-def may_use(job: JobTerms, pool: CandidatePool) -> bool:
-    if job.running is not None:
-        return job.running.pool == pool.name
-    return not job.pools or bool(job.pools & {pool.name, pool.product})
+    return pool.name, job.target.key, job.recipes, job.named, conditions_of(job, pool, terms), *limits
 
 
 def block_counts(pool: CandidatePool, job: JobTerms) -> tuple[int, int, str]:

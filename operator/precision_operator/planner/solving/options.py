@@ -7,10 +7,10 @@ from math import ceil
 from precision_api.facts.recipes import Recipe
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
 from precision_operator.planner.inputs.terms import MOST_DAYS, JobTerms, PlanClock, Terms
-from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.rates.candidate_pool import CandidatePool, may_use
 from precision_operator.planner.rates.pool_sizes import Sizes
 from precision_operator.planner.rates.speed import NOT_MEASURED, RateSource, Speed, conditions_of, days, speed
-from precision_operator.planner.solving.catalog import Catalog, block_counts, may_use
+from precision_operator.planner.solving.catalog import Catalog, block_counts
 
 
 @dataclass(frozen=True, slots=True)
