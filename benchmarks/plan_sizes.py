@@ -85,7 +85,7 @@ class SizeStep(NamedTuple):
 OUT = Path(size_law.__file__).with_name("size_law.json")
 TOTAL = {
     "llama3-8b": 8.03e9, "llama3.1-405b": 405.9e9, "nemotron4-340b": 341e9, "nemotron-h-56b": 56.3e9,
-    "deepseek-v3": 671e9, "gpt-oss-20b": 20.9e9, "grok1-314b": 314e9,
+    "deepseek-v3": 671e9, "gpt-oss-20b": 20.9e9, "grok1-314b": 314e9, "qwen3-30b-a3b": 30.5e9,
 }  # fmt: skip
 """Parameters by the models' cards."""
 ACTIVE = {"deepseek-v3": 37e9, "gpt-oss-20b": 3.6e9, "grok1-314b": 86e9, "nemotron-h-56b": 56.3e9}
@@ -97,8 +97,8 @@ def _flops(model: str, sequence: int) -> float:
     return 6 * ACTIVE[model] if spec is None or model in ACTIVE else float(published_flops_per_token(spec, sequence))
 
 
-def size_rows(path: Path = GOLDEN) -> list[SizeRow]:
-    """Pretraining rows with a batch and a rate, of one source at several sizes; of alike ones the median rate."""
+def size_rows(path: Path = GOLDEN, sizes: int = 2) -> list[SizeRow]:
+    """Pretraining rows with a batch and a rate, of one source at so many sizes; of alike ones the median rate."""
     points: dict[tuple[str, str, str], dict[tuple[int, float], list[float]]] = {}
     for row in json.loads(path.read_text())["rows"]:
         tokens = _tokens(row)
@@ -113,7 +113,7 @@ def size_rows(path: Path = GOLDEN) -> list[SizeRow]:
         points.setdefault((row["model"], row["product"], series), {}).setdefault(at, []).append(tokens)
     made = []
     for (model, product, series), of in sorted(points.items()):
-        if len({gpus for gpus, _ in of}) < 2:
+        if len({gpus for gpus, _ in of}) < sizes:
             continue
         sequence = int(next(part for part in series.split(", ") if part.isdigit()))
         kind: SizeClass = "experts" if model in MODELS and MODELS[model].kind != "dense" else (
@@ -165,15 +165,18 @@ def fitted(rows: Sequence[SizeRow]) -> SizeLaw:
 
 
 def published_sizes(rows: Sequence[SizeRow]) -> dict[tuple[SizeClass, str, bool], Published]:
-    made = {}
+    made, single = {}, size_rows(sizes=1)
     for (kind, product), of in sorted(grouped(((row.kind, row.product), row) for row in rows).items()):
         for huge in (False, True):
             mine = [row for row in of if TOTAL[row.model] > size_law.HUGE or not huge]
             fewest = min((row.gpus for row in mine), default=0)
             if mine:
-                usual = median(row.tokens for row in mine if row.gpus == fewest)
-                least = min(row.tokens for row in mine)
-                made[kind, product, huge] = Published(fewest, max(row.gpus for row in mine), usual, least)
+                here = [row for row in single if (row.kind, row.product) == (kind, product) and row.gpus == fewest]
+                usual = min(row.tokens for row in here if TOTAL[row.model] > size_law.HUGE or not huge)
+                alike = [row for row in single if row.kind == kind and (TOTAL[row.model] > size_law.HUGE) == huge]
+                largest = max(row.tokens * row.gpus for row in alike)
+                least, most = min(row.tokens for row in mine), max(row.gpus for row in mine)
+                made[kind, product, huge] = Published(fewest, most, usual, least, largest)
     return made
 
 

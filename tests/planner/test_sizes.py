@@ -91,6 +91,17 @@ def test_more_tokens_of_a_gpu_keep_more_and_a_batch_grows_up_to_its_most() -> No
     assert few.problem(129 * 2).startswith(NOT_KNOWN)
 
 
+def test_without_a_batch_it_grows_with_the_gpus_up_to_the_largest_published_one_and_no_further() -> None:
+    free, at = asked(Question("deepseek-v3", "GB300", 256, 512, None, None, True)), np.array([512.0, 1024.0, 2048.0])
+    experts = [row for row in size_rows(sizes=1) if row.kind == "experts"]
+    least = min(row.tokens for row in experts if (row.product, row.gpus) == ("GB300", 256))
+    assert free.tokens(at)[:2].tolist() == [least, least]
+    assert (free.tokens(at) * at).max() <= max(row.tokens * row.gpus for row in experts)
+    assert np.isnan(free.kept(at).middle).tolist() == [False, False, True]
+    assert "without globalBatch" in free.problem(2048)
+    assert "; give globalBatch, scaling, or " in free.problem(2048)
+
+
 def ours(*pools: dict[str, Any], **more: Any) -> PlanStatus:
     return answered(None, job(tokens="100B", **more), pools=list(pools) or [H100], **OURS)
 

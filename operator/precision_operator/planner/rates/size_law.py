@@ -45,12 +45,14 @@ class Kept(NamedTuple):
 
 
 class Published(NamedTuple):
-    """The sizes of one class and product; `tokens`: of a GPU and step at the fewest GPUs, then the fewest of all."""
+    """The sizes of one class and product; `tokens`: of a GPU and step at the fewest GPUs, then the fewest of all;
+    `batch`: the most tokens of a step, on any product."""
 
     fewest: int
     most: int
     tokens: float
     fewest_tokens: float
+    batch: float
 
 
 @dataclass(frozen=True)
@@ -127,10 +129,10 @@ class Sized:
         return published_law().published.get((self.kind, self.product, self.huge)) if self.kind else None
 
     def tokens(self, gpus: Values) -> Values:
-        """Of one GPU and step: as at the smallest published size, within what is given."""
-        usual, (given, most) = (self.published.tokens if self.published else math.inf) * gpus, self.batch
-        limit = given if most is None else most
-        return np.asarray((usual if limit is None else np.clip(usual, given or 0.0, limit)) / gpus)
+        """Of one GPU and step: as at the smallest published size, within what is given, else the largest batch."""
+        of, (given, most) = self.published, self.batch
+        limit = most or given or (of.batch if of else math.inf)
+        return np.asarray(np.clip((of.tokens if of else math.inf) * gpus, given or 0.0, limit) / gpus)
 
     def kept(self, gpus: Values) -> Kept:
         """By size, NaN where nothing is known."""
@@ -146,7 +148,9 @@ class Sized:
         """Why nothing is known of so many GPUs, with the remedy; empty where something is."""
         why = next((why for mask, why in self._unknown(np.array([float(gpus)])) if mask[0]), "")
         at = self.published.fewest if self.huge and self.published and self.base < self.published.fewest else gpus
-        return why and f"{NOT_KNOWN} for {gpus} GPUs: {why}; give scaling, or in jobRates one rate at {at} GPUs or more"
+        batch = "globalBatch, " if "globalBatch" in why else ""
+        remedy = f"give {batch}scaling, or in jobRates one rate at {at} GPUs or more"
+        return why and f"{NOT_KNOWN} for {gpus} GPUs: {why}; {remedy}"
 
     def _unknown(self, gpus: Values) -> Iterator[tuple[NDArray[np.bool_], str]]:
         beyond, of = gpus > self.base, self.published
@@ -159,5 +163,6 @@ class Sized:
         largest = f"the largest published job of {models} on {self.product} has {of.most} GPUs"
         yield gpus > MOST_BEYOND * of.most, f"{largest} (known: up to {MOST_BEYOND} times that)"
         fewest = of.tokens * (1 - 1e-9) if self.batch[0] is None else LEAST_OF * of.fewest_tokens
-        few = f"its batch leaves a GPU fewer than {fewest:,.0f} tokens of a step, and none such is published"
+        batch = "its batch" if any(self.batch) else f"without globalBatch, the largest published ({of.batch:,.0f} tokens)"
+        few = f"{batch} leaves a GPU fewer than {fewest:,.0f} tokens of a step, and none such is published"
         yield beyond & (self.tokens(gpus) < fewest), few
