@@ -135,6 +135,20 @@ def test_a_size_of_which_nothing_is_published_is_not_offered_and_buying_it_is_no
     assert anchored.jobs[0].gpus >= 1024
 
 
+def test_what_gpus_lose_within_their_node_is_not_known_exactly_and_of_huge_models_not_at_all() -> None:
+    def on_a_node(name: str) -> PlanStatus:
+        facts = workload(name)
+        nodes = fleet(pool("H100", node("n", count=16, workload=facts.key)), workloads=[facts])
+        small = job(workload={"preset": name}, maxGPUs=8, memoryCheck="Ignore", tokens="1B", deadlineDays="9")
+        return answered(nodes, small, pools=[H100], **OURS)
+
+    (known,), (huge,) = (on_a_node(name).jobs for name in ("llama3-8b", "llama3.1-405b"))
+    assert float(known.days.high) >= 1.1 * float(known.days.mid)
+    assert (known.deadline, known.upper_bound) == ("promised", False)
+    assert any("kept of the rate of 8 by themselves (80 % to " in note for note in on_a_node("llama3-8b").notes)
+    assert (huge.deadline, huge.upper_bound) == ("notPromised", True)
+
+
 def test_stragglers_count_once_beside_those_of_published_clusters() -> None:
     nodes = [node("ok", count=15), node("slow", [rate("bf16", 79_200.0)])]
     exact, twice = (

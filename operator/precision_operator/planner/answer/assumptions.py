@@ -111,11 +111,12 @@ def _sizes(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
         kept, tokens = known.kept(at), float(known.tokens(at)[0])
         batch = tokens * option.gpus / (option.job.target.sequence_length or 1)
         taken = "" if option.job.fit.global_batch else ", as at the smallest published size: give globalBatch"
+        base = f"of {known.base} by themselves" if known.apart else f"at {known.base}"
+        middle, low, high = (_percent(float(part[0])) for part in kept)
         yield (
-            f"size of {option.job.name}: at {option.gpus} GPUs {_percent(float(kept.middle[0]))} is kept of the rate "
-            f"at {known.base} ({_percent(float(kept.low[0]))} to {_percent(float(kept.high[0]))}), by published jobs "
-            f"of {known.kind} models on {known.product} with {tokens:,.0f} tokens of a GPU and step (a globalBatch of "
-            f"{batch:,.0f}{taken}); one rate of that size (jobRates) narrows it to its own plusMinus"
+            f"size of {option.job.name}: at {option.gpus} GPUs {middle} is kept of the rate {base} ({low} to {high}), "
+            f"by published jobs of {known.models} on {known.product} with {tokens:,.0f} tokens of a GPU and step (a "
+            f"globalBatch of {batch:,.0f}{taken}); one rate of that size (jobRates) narrows it to its own plusMinus"
         )
 
 

@@ -107,14 +107,15 @@ def size_class(wanted: JobWorkload) -> SizeClass | None:
 
 @dataclass(frozen=True)
 class Sized:
-    """What is known of a job's sizes beyond `base`, at which its rate was measured. `batch`, in tokens of a step: the
-    one that is given, and the one up to which it may grow."""
+    """What is known of a job's sizes beyond `base`, at which its rate was measured, or GPUs of a node by themselves
+    (`apart`). `batch`, in tokens of a step: the one that is given, and the one up to which it may grow."""
 
     wanted: JobWorkload
     product: str
     base: int
     petaflops: float
     batch: tuple[float | None, float | None]
+    apart: bool = False
 
     @cached_property
     def kind(self) -> SizeClass | None:
@@ -128,11 +129,25 @@ class Sized:
     def published(self) -> Published | None:
         return published_law().published.get((self.kind, self.product, self.huge)) if self.kind else None
 
+    @property
+    def models(self) -> str:
+        kinds = {"experts": "mixtures of experts", None: f"models like {self.wanted.name}"}
+        return kinds.get(self.kind, f"{self.kind} models")
+
+    @property
+    def anchored(self) -> bool:
+        """Whether a published job tells what any larger size loses."""
+        return bool(self.published and not (self.huge and self.base < self.published.fewest))
+
     def tokens(self, gpus: Values) -> Values:
         """Of one GPU and step: as at the smallest published size, within what is given, else the largest batch."""
         of, (given, most) = self.published, self.batch
         limit = most or given or (of.batch if of else math.inf)
         return np.asarray(np.clip((of.tokens if of else math.inf) * gpus, given or 0.0, limit) / gpus)
+
+    def loses(self, gpus: Values | NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the law tells what these sizes keep: nobody measured what GPUs `apart` lose within their node."""
+        return np.asarray(gpus > (1 if self.apart and self.anchored else self.base))
 
     def kept(self, gpus: Values) -> Kept:
         """By size, NaN where nothing is known."""
@@ -142,7 +157,7 @@ class Sized:
         if self.kind and self.published:
             before, after = self.tokens(np.full(len(gpus), float(self.base))), self.tokens(larger)
             found = published_law().kept(self.kind, self.product, self.petaflops, before, after)
-        return Kept(*(np.where(gpus <= self.base, 1.0, np.where(unknown, np.nan, part)) for part in found))
+        return Kept(*(np.where(self.loses(gpus), np.where(unknown, np.nan, part), 1.0) for part in found))
 
     def problem(self, gpus: int) -> str:
         """Why nothing is known of so many GPUs, with the remedy; empty where something is."""
@@ -154,15 +169,14 @@ class Sized:
 
     def _unknown(self, gpus: Values) -> Iterator[tuple[NDArray[np.bool_], str]]:
         beyond, of = gpus > self.base, self.published
-        models = f"{self.kind} models" if self.kind else f"models like {self.wanted.name}"
         if of is None:
-            yield beyond, f"no published job tells it of {models} on {self.product}"
+            yield beyond, f"no published job tells it of {self.models} on {self.product}"
             return
         below = f"above 100B parameters none is published below {of.fewest} GPUs of {self.product}"
         yield beyond & (self.huge and self.base < of.fewest), f"{below}, and the rate is of {self.base}"
-        largest = f"the largest published job of {models} on {self.product} has {of.most} GPUs"
+        largest = f"the largest published job of {self.models} on {self.product} has {of.most} GPUs"
         yield gpus > MOST_BEYOND * of.most, f"{largest} (known: up to {MOST_BEYOND} times that)"
         fewest = of.tokens * (1 - 1e-9) if self.batch[0] is None else LEAST_OF * of.fewest_tokens
-        batch = "its batch" if any(self.batch) else f"without globalBatch, the largest published ({of.batch:,.0f} tokens)"
+        batch = "its batch" if any(self.batch) else f"without globalBatch the largest published one, {of.batch:,.0f},"
         few = f"{batch} leaves a GPU fewer than {fewest:,.0f} tokens of a step, and none such is published"
         yield beyond & (self.tokens(gpus) < fewest), few

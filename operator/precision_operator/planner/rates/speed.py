@@ -85,7 +85,7 @@ class RateSource:
     @property
     def upper_bound(self) -> bool:
         """Whether nothing tells what communication takes of it: only sizes of a node are offered then."""
-        return self.job_rate is None and not self.pool.terms.scaling_of(self.recipe) and not sized(self).published
+        return self.job_rate is None and not self.pool.terms.scaling_of(self.recipe) and not sized(self).anchored
 
 
 def sources(
@@ -293,7 +293,8 @@ def sized(source: RateSource, batch: tuple[float | None, float | None] = (None, 
     """What published jobs tell of this one's sizes."""
     gpu, per_gpu = part(source.pool.product), source.per_gpu * source.wanted.flops_per_token / 1e15
     base = source.job_rate.gpus if source.job_rate else source.pool.gpus_per_node
-    return Sized(source.wanted, gpu.product if gpu else source.pool.product, base, per_gpu, batch)
+    product = gpu.product if gpu else source.pool.product
+    return Sized(source.wanted, product, base, per_gpu, batch, apart=source.job_rate is None)
 
 
 def scaling(source: RateSource, gpus: straggler.Counts, conditions: Conditions) -> Kept:
@@ -318,7 +319,7 @@ def scaling(source: RateSource, gpus: straggler.Counts, conditions: Conditions) 
 
 def by_law(source: RateSource, gpus: straggler.Counts) -> NDArray[np.bool_]:
     """Whether published jobs tell what these sizes keep."""
-    return np.asarray((gpus > sized(source).base) & (not source.pool.terms.scaling_of(source.recipe)))
+    return np.asarray(sized(source).loses(gpus) & (not source.pool.terms.scaling_of(source.recipe)))
 
 
 def _unscaled(source: RateSource, gpus: int, conditions: Conditions) -> str:
