@@ -25,7 +25,7 @@ URL ?=
 DIGESTS ?=
 
 .PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-faults test-node-leftovers node-readiness security-controls compare-commits node-packages lint generate check-generated lock build-lab browser
-.PHONY: screenshots benchmark sizes images images-check release publish sbom audit clean
+.PHONY: screenshots benchmark sizes bench-fleet images images-check release publish sbom audit clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -131,6 +131,10 @@ benchmark: setup ## Run the benchmarks and print their tables.
 SIZES ?= 1000x1 1000x3
 sizes: setup ## Measure what programs, etcd and Prometheus need at SIZES (NODESxPROFILES), and write docs/scale.md (some ten minutes).
 	$(BIN)/python -m benchmarks.sizes $(SIZES) --json
+
+NODES ?= 100
+bench-fleet: setup ## Sweep fleets of NODES="100 1000 10000" on a real control plane, agents simulated, beside a bare client; into benchmarks/results/fleet.
+	$(BIN)/python -m benchmarks.fleet --nodes $(NODES)
 
 images: ## Build and push both images: make images REGISTRY=registry.example.com/team [PLATFORMS=...] [BUILDER=...] [DIGESTS=FILE].
 	PYTHONPATH=lab $(PYTHON) -m precision_lab.release.images push --registry "$(REGISTRY)" --platforms "$(PLATFORMS)" \

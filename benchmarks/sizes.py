@@ -104,17 +104,17 @@ def etcd_bytes(fleet: Fleet) -> tuple[float, float]:
     with start_lab(settings=LabSettings(simulate=False)) as lab:
         install(lab, watch=(NAMESPACE,), start=False)
         api = ApiServer(lab.kubeconfig)
-        empty = _etcd_size(lab)
+        empty = etcd_size(lab)
         places = [*islice(product(range(len(fleet.profiles)), range(fleet.nodes)), WRITTEN)]
         names = [_write_report(api, fleet.report(*place)) for place in places]
-        reports = _etcd_size(lab)
+        reports = etcd_size(lab)
         packed = gzip.compress(fleet.result.encode(), mtime=0)
         for name, uid in names:
             owner = {"apiVersion": API_VERSION, "kind": REPORT_KIND, "name": name, "uid": uid}
             meta = {"name": f"precision-{name}", "namespace": NAMESPACE, "ownerReferences": [owner]}
             data = {"result.json.gz": base64.b64encode(packed).decode()}
             api.ask("POST", paths.config_maps(NAMESPACE), {"metadata": meta, "binaryData": data})
-        return (reports - empty) / len(names), (_etcd_size(lab) - empty) / len(names)
+        return (reports - empty) / len(names), (etcd_size(lab) - empty) / len(names)
 
 
 def _write_report(api: ApiServer, raw: Row) -> tuple[str, str]:
@@ -126,7 +126,7 @@ def _write_report(api: ApiServer, raw: Row) -> tuple[str, str]:
     return meta["name"], made["metadata"]["uid"]
 
 
-def _etcd_size(lab: Lab) -> float:
+def etcd_size(lab: Lab) -> float:
     """Bytes of etcd's file in use."""
     pid = lab.processes.states()["etcd"].pid
     flags = Path(f"/proc/{pid}/cmdline").read_text().split("\0")

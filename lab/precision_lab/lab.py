@@ -39,6 +39,8 @@ class LabSettings:
     name: str = ""
     """A named lab can be found again (`Lab.find`), also by other processes."""
     apiserver_flags: tuple[str, ...] = ()
+    kubelets: str = "precision_lab.kubelet.fake_kubelet"
+    """The module whose program stands in for the kubelets of simulated nodes."""
     kubernetes_flags: tuple[str, ...] = ()
     """Of API server, controller manager and scheduler alike: feature gates, an emulated version."""
 
@@ -184,7 +186,7 @@ def fill(plane: ControlPlane, programs: Mapping[str, Path], specs: Sequence[Node
     if settings.simulate:
         (log_port,) = free_ports(1)
         start_kwok(plane, programs, log_port)
-        stand_in = [sys.executable, "-m", "precision_lab.kubelet.fake_kubelet", str(plane.kubeconfig), str(log_port)]
+        stand_in = [sys.executable, "-m", settings.kubelets, str(plane.kubeconfig), str(log_port)]
         stand_in += [str(plane.run_dir / "pods"), str(settings.agent_seconds)]
         # It takes up all agent pods that are there, so nothing has to wait for it.
         plane.processes.start(KUBELETS, stand_in, grace_seconds=2.0)

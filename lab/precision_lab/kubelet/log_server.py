@@ -1,21 +1,30 @@
 """Answers the API server where it looks for the kubelets of simulated nodes: `kubectl logs` of an agent's pod."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from aiohttp import web
 
-from precision_lab.kubelet.agent_pod import AgentPod
 from precision_lab.kubelet.runtime_log import pieces, rendered
 
 LOST = "unable to retrieve container logs for {container}"
 """What a kubelet says when the log's file is gone."""
 
 
-LogOf = Callable[[str, str], AgentPod | None]
+class PodLog(Protocol):
+    """What a pod's container has written; `ended` is set when it will write no more."""
+
+    ended: asyncio.Event
+
+    def written(self) -> bytes | None: ...
+
+
+LogOf = Callable[[str, str], PodLog | None]
 """The pod of this namespace and name that is here now: it is its own log."""
 
 
