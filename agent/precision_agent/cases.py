@@ -7,7 +7,7 @@ from typing import cast
 from precision_api.exchange.request import MeasurementRequest, Mode
 from precision_api.exchange.result import Backend, Failure
 from precision_api.facts.mixtures import Parts, part_of
-from precision_api.facts.recipes import PlainRecipe, Recipe, alignment_error
+from precision_api.facts.recipes import PlainRecipe, Recipe, alignment_error, with_bf16
 from precision_api.models.shapes import Gemm, distinct, padded_rows
 from precision_api.models.workload import ResolvedWorkload
 
@@ -103,12 +103,13 @@ class Cases:
 def variants_of(request: MeasurementRequest, gemms: Iterable[Gemm] = ()) -> tuple[Variant, ...]:
     """The baseline first, each asked recipe once, then mixtures, of the parts that `gemms` have; the control last."""
     mixers = UNQUANTIZED if request.recipe_scope == "mlp" else None
-    recipes = dict.fromkeys((request.baseline, *request.recipes))
-    plain = tuple(Variant(recipe, recipe, Parts.of(recipe, mixers)) for recipe in recipes)
+    recipes = with_bf16(request.baseline, request.recipes, 0)
+    plain = (Variant(recipe, recipe, Parts.of(recipe, mixers)) for recipe in recipes)
     present = {part_of(gemm.name, gemm.quantized) for gemm in gemms}
     parts = {it.name: it.parts.only(present) if present else it.parts for it in request.mixtures or ()}
     mixed = (Variant(name, f"{name}.{of.letters}", of) for name, of in parts.items())
-    return (*plain, *mixed, replace(plain[0], label=CONTROL))
+    variants = sorted((*plain, *mixed), key=lambda variant: variant.label != request.baseline)
+    return (*variants, replace(variants[0], label=CONTROL))
 
 
 def cases_of(request: MeasurementRequest, workload: ResolvedWorkload) -> Cases:

@@ -220,7 +220,7 @@ def test_a_plan_is_told_without_measuring_a_gpu_or_the_word_local(tmp_path: Path
 
 def test_a_plan_says_whether_a_layer_fits_before_anything_runs() -> None:
     """Of a product that is not here by the memory that its vendor prints; of experts also where they fit."""
-    asked = ("--recipe", "fp8_current", "--baseline", "mxfp8", "--mixture", "ours:mlp=fp8_current")
+    asked = ("--recipe", "fp8_current", "--baseline", "mxfp8", "--mixture", "ours:mlp=fp8_current,head=mxfp8")
     mixed = called("run", "--plan", "--product", "B200", "--preset", "kimi-k2", *asked).stderr
     assert "this is for one B200 GPU with mxfp8, fp8_current, ours\n" in mixed
     assert "(mxfp8, fp8_current, ours: " in mixed

@@ -237,7 +237,7 @@ def test_a_mixture_is_a_recipe_to_every_reader(api: Api, tmp_path: Path) -> None
     assert "-super.nbbnmb" in pages[0]
     assert "nemotron3-super 1.35x (nbbnmn)" in pages[1]
     refused = api.run("status", "nightly", "--baseline", "nemotron3-super").stderr
-    assert f"no node has figures of it; take one of mxfp8, {name}, {name[:-1]}n" in " ".join(refused.split())
+    assert f"mixtures of several kinds have this name; take one of {name}, {name[:-1]}n" in " ".join(refused.split())
     over = api.run("status", "nightly", "--baseline", name)
     assert (f"c: no figures of {name} to compare with" in over.stderr, f"over {name}." in over.stdout) == (True, True)
 

@@ -394,7 +394,10 @@ def test_a_layer_that_does_not_fit_is_noted_with_its_experts_before_an_agent_sta
     assert "of 86 GB, 85% of them usable; bf16 alone: 113 GB), so there is no training figure: expertParallel " in whole
     assert said.format(48, "fits") + " once" in spread
     mixed = profile_file(
-        tmp_path, workload={"preset": "kimi-k2"}, recipes=["nvfp4"], mixtures=[{"name": "m", "mlp": "nvfp4"}]
+        tmp_path,
+        workload={"preset": "kimi-k2"},
+        recipes=["nvfp4"],
+        mixtures=[{"name": "m", "mlp": "nvfp4", "head": "mxfp8"}],
     )
     assert "nvfp4, m: " in run("-f", mixed, "--nodes", path).stderr
     untrained = profile_file(tmp_path, workload={"preset": "kimi-k2"}, benchmarks={"training": {"enabled": False}})

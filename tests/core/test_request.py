@@ -65,6 +65,10 @@ REFUSED: dict[str, tuple[ProfileView, Any, str, str]] = {
         odd(recipes=["bf16"], mixtures=[{"name": "mine", "mlp": "mxfp8"}]), {}, "InvalidWorkload",
         "mixture mine: 40x64x64: mxfp8 needs dimensions that are multiples of 32, but m=40",
     ),
+    "a mixture that is a recipe": (
+        profile(recipes=["mxfp8"], mixtures=[{"name": "it", "mlp": "nvfp4", "mamba": "mxfp8"}]), {}, "InvalidWorkload",
+        "mixture it is nvfp4 in all parts of this workload: list nvfp4 in its place",
+    ),
     "a baseline that they do not fit": (
         odd(recipes=["bf16"], benchmarks={"baseline": "mxfp8"}), {}, "InvalidWorkload", "another benchmarks.baseline",
     ),
@@ -126,6 +130,8 @@ def test_what_changes_the_measurement_starts_a_new_run(change: dict[str, Any]) -
 
 
 NATIVE = ("bf16", "fp8_delayed", "fp8_current", "mxfp8", "nvfp4")
+LLAMA = {"recipes": ["mxfp8"], "workload": {"preset": "llama3-8b"}}
+OURS = LLAMA | {"mixtures": [{"name": "ours", "mlp": "nvfp4", "head": "mxfp8"}]}
 RECIPES: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
     "all that Hopper can run": ({}, H100, ("bf16", "fp8_delayed", "fp8_current", "fp8_block")),
     "all that Blackwell runs natively, without risk": ({}, GB200, NATIVE),
@@ -144,13 +150,14 @@ RECIPES: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
         GB200,
         ("fp8_current", "nvfp4", "bf16"),
     ),
+    "no mixture, which may be the baseline": (OURS | {"benchmarks": {"baseline": "ours"}}, GB200, ("mxfp8", "bf16")),
     "but not where none do": (
         {"recipes": ["nvfp4"], "benchmarks": {"baseline": "fp8_current", "lastLayersBF16": 0}},
         GB200,
         ("fp8_current", "nvfp4"),
     ),
     "BF16 too where layers of a mixture's part stay in it": (
-        {"recipes": ["mxfp8"], "mixtures": [{"name": "ours", "mlp": "nvfp4"}], "benchmarks": {"baseline": "mxfp8"}},
+        OURS | {"benchmarks": {"baseline": "mxfp8"}},
         GB200,
         ("mxfp8", "bf16"),
     ),
@@ -170,15 +177,15 @@ def test_recipes_are_those_that_are_named_or_all_that_the_node_can_run(
 
 def test_mixtures_core_and_weights_reach_the_agent_and_each_change_starts_a_new_run() -> None:
     training = {"attentionCore": "fp8_delayed", "primaryWeights": "recipe"}
-    mixtures = [{"name": "ours", "mlp": "mxfp8", "attention": "bf16"}, {"name": "ours", "mlp": "mxfp8"}]
+    mixtures = [{"name": "ours", "mlp": "mxfp8", part: "bf16"} for part in ("attention", "attentionOut")]
     changes = [{}, *({"mixtures": [mixture]} for mixture in mixtures)]
     changes += [{"benchmarks": {"training": {name: value}}} for name, value in training.items()]
-    made = [asked(profile(recipes=["mxfp8"], **change)) for change in changes]
+    made = [asked(profile(**LLAMA, **change)) for change in changes]
     assert len({one.run for one in made}) == len(changes)
-    several = [*mixtures[:1], {"name": "other", "mlp": "mxfp8"}]
-    runs = {asked(profile(recipes=["mxfp8"], mixtures=order)).run for order in (several, several[::-1])}
+    several = [mixtures[0], mixtures[1] | {"name": "other"}]
+    runs = {asked(profile(**LLAMA, mixtures=order)).run for order in (several, several[::-1])}
     assert len(runs) == 1, "their order is no question"
-    of = profile(recipes=["mxfp8"], mixtures=mixtures[:1], benchmarks={"training": training})
+    of = profile(**LLAMA, mixtures=mixtures[:1], benchmarks={"training": training})
     request = measurement_request(asked(of), GB200, "r1", 1)
     assert (request.attention_core, request.primary_weights) == ("fp8_delayed", "recipe")
     assert [(mixture.name, mixture.parts) for mixture in request.mixtures or ()] == [

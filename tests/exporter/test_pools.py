@@ -96,6 +96,8 @@ def test_figures_out_of_date_or_of_another_precision_are_not_judged() -> None:
     assert found["precision_pool_training_nodes", "mxfp8"] == 3
     assert found["precision_pool_training_tokens_per_second", "mxfp8/min"] == 123500
     assert found["precision_pool_marked_nodes", "fallback"] == 1
+    rates = {key for name, key in found if name.startswith("precision_node") and ("speedup" in name or "_per_" in name)}
+    assert ("n2/mxfp8" in rates, any("fell" in key for key in rates)) == (True, False), "nor told of the node"
 
 
 def test_a_throttled_node_is_out_of_the_reference_but_not_out_of_the_tail() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from precision_operator.planner.answer.planning import plan
+from precision_operator.planner.answer.table import narrow
 from precision_operator.planner.answer.what_if import _changed
 from precision_operator.planner.inputs.quantities import age
 from precision_operator.planner.rates.evidence import pools
@@ -307,10 +308,14 @@ def test_rates_with_other_layers_in_bf16_are_parted_and_the_plan_says_what_it_le
 
 
 def test_a_plan_names_the_attention_and_weights_of_its_steps_and_of_those_that_it_leaves_out() -> None:
-    core = node("a", [rate(), rate("mxfp8")], count=12, profile="core", workload_hash="b1/1/quick/mxfp8-attention")
-    plain = node("b", [rate(), rate("mxfp8")], count=4, profile="plain", workload_hash="b1")
-    notes = answered(fleet(pool("B200", core, plain)), jobs=[job()], fleet={"profiles": ["core", "plain"]}).notes
-    assert any("mxfp8 (profile core) was measured with attention's core in mxfp8" in note for note in notes)
+    step, rates = "attention's core in mxfp8", [rate(), rate("mxfp8", 150_000.0)]
+    core = node("a", rates, count=12, profile="core", workload_hash="b1/1/quick/mxfp8-attention")
+    plain = node("b", rates, count=4, profile="plain", workload_hash="b1")
+    answer = answered(fleet(pool("B200", core, plain)), jobs=[job()], fleet={"profiles": ["core", "plain"]})
+    assert f"GPUs of B200 with mxfp8 ({step}) in " in answer.recommendation
+    assert [narrow(row)["recipe"] for row in answer.jobs] == [f"mxfp8 ({step})"]
+    notes = answer.notes
+    assert any(f"mxfp8 (profile core) was measured with {step}" in note for note in notes)
     left = "results at settings without attention's core in mxfp8 (profile plain) are left out"
     assert any(left in note for note in notes)
 

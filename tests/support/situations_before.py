@@ -14,6 +14,7 @@ from tests.support.node_objects import gpu_device, resource_slice
 from tests.support.world import MINUTE, NOW, job, nodes, observed, pod, profile, report, tried
 
 NOVEL = "NVIDIA-GH200-480GB"
+OF_OURS = {"mixtures": [{"name": "ours", "mlp": "mxfp8", "attention": "bf16"}], "benchmarks": {"baseline": "ours"}}
 OF_NOVEL = {DEFAULT_POOL_LABEL: NOVEL, "nvidia.com/gpu.count": "8"}
 """Labels of a node whose GPU is in no table."""
 
@@ -43,7 +44,7 @@ NODES: dict[str, w.Situation] = {
         {"name": "Tesla-T4", "supported": "GB200, GB300, H100, H200, B200, B300"},
     ),
     "BaselineUnsupported": w.Situation(
-        observed([profile(benchmarks={"baseline": "mxfp8"})], nodes("n1")), {"product": "H100", "baseline": "mxfp8"}
+        observed([profile(recipes=["bf16"], **OF_OURS)], nodes("n1")), {"product": "H100", "baseline": "mxfp8"}
     ),
     "DRAClaimsNotSupported": w.Situation(
         w.node_with(allocatable={"nvidia.com/gpu": "0"}, capacity={"nvidia.com/gpu": "8"}), {"why": "capacity is 8"}

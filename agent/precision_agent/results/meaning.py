@@ -206,7 +206,7 @@ def facts_of(
     alone = speedups.get("prequantized")
     facts = Facts(
         recipe=recipe_name(result.recipe),
-        baseline=baseline,
+        baseline=recipe_name(baseline),
         verdict=result.verification.verdict,
         gemm_share=None if isinstance(gemm_share, Failure) else gemm_share,
         gemm_speedup=alone or speedups.get("autocast"),

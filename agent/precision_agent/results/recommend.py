@@ -25,15 +25,16 @@ def recommend(
 
     A risky one is only where the request lists it, healthy or not: a loss run shows divergence, never parity.
     """
+    name = recipe_name(baseline)
     verified = [result for result in results if result.verification.verdict in USABLE]
     usable = [result for result in verified if learnt(result.loss) and (result.listed or not _risk(result))]
     if baseline not in [result.recipe for result in usable]:
         reasons = [row.availability_reason for row in results if row.recipe == baseline]
         why = f" ({reasons[0]}): name another" if any(reasons) else ""
-        return Recommendation(sentence=f"No recommendation: the baseline {baseline} gave no usable figure{why}.")
+        return Recommendation(sentence=f"No recommendation: the baseline {name} gave no usable figure{why}.")
     ranked = _ranked(usable, control)
     if not ranked and all(_speedup(result) is None for result in verified):
-        return Recommendation(sentence=_nothing(verified, baseline))
+        return Recommendation(sentence=_nothing(verified, name))
     fastest = ranked[0].recipe if ranked else baseline
 
     def is_safer(recipe: Recipe) -> bool:
@@ -47,7 +48,7 @@ def recommend(
         by_speed=fastest,
         by_energy=by_energy,
         fallback=None if fastest == baseline else fallback,
-        sentence=_sentence(results, usable, ranked, by_energy, fallback, provenance, baseline),
+        sentence=_sentence(results, usable, ranked, by_energy, fallback, provenance, baseline).replace(baseline, name),
     )
 
 

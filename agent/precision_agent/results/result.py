@@ -29,7 +29,7 @@ from precision_api.exchange.rebase import result_over
 from precision_api.exchange.request import PLAIN, MeasurementRequest, request_hash, timing_title
 from precision_api.exchange.result import Backend as BackendName
 from precision_api.exchange.result import GpuHealth, KernelProfiles, MeasurementResult, Memory, Steadiness
-from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, mixture_text
+from precision_api.facts.recipes import RECIPE_NAMES, mixture_text
 from precision_api.models.model import ModelSpec
 
 
@@ -81,7 +81,7 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
         timing=timing_title(request),
         formula=f"{formula.name}/{formula.version}" if formula else None,
         training_flops_per_token=workload.training_flops_per_token,
-        baseline=request.baseline,
+        baseline=run.cases.baseline.recipe,
         recipe_scope=request.recipe_scope,
         health=tuple(GpuHealth.model_validate(gpu, from_attributes=True) for gpu in facts.sensing.health),
         environment={name: variables[name][:1024] for name in plain[:64]},
@@ -98,7 +98,7 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
             facts.machine.product,
         ),
         recipes=recipes,
-        recommendation=recommend(recipes, run.control, facts.provenance.kind, request.baseline),
+        recommendation=recommend(recipes, run.control, facts.provenance.kind, run.cases.baseline.recipe),
     )
     return result_over(result, result.baseline)[0]
 
@@ -257,8 +257,7 @@ def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
 def _mixed(variant: Variant) -> tuple[str, ...]:
     """What a mixture is made of."""
     parts = mixture_text(variant.recipe)
-    equal = f"; of {parts} it differs by noise alone" if parts in RECIPES else ""
-    return (f"a mixture of recipes: {parts}; results call it {variant.recipe}{equal}",) if parts else ()
+    return (f"a mixture of recipes: {parts}; results call it {variant.recipe}",) if parts else ()
 
 
 def _unfused(training: LoadProfiles | None) -> bool:

@@ -22,7 +22,7 @@ from precision_api.facts.products import PRODUCT_CLASSES, part, part_of_class
 from precision_api.facts.recipes import Recipe, by_default, with_bf16
 from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
 from precision_api.models.room import layer_room
-from precision_api.models.shapes import parse_shape
+from precision_api.models.shapes import parse_shape, same_as_recipe
 from precision_api.models.workload import ResolvedWorkload, Workload, resolve
 
 CPU = "CPU"
@@ -244,6 +244,8 @@ def _refuse_what_leaves_nothing(request: MeasurementRequest, workload: ResolvedW
         raise ValueError("nothing to measure: leave out --no-gemm, or give a model and leave out --no-training")
     if (request.attention_core or request.primary_weights) and not request.training:
         raise ValueError("--attention-core and --primary-weights change the training step alone: leave them out")
+    if same := same_as_recipe(request.mixtures or (), workload.gemms):
+        raise ValueError(f"--mixture: {same}")
     kept, layers = request.last_layers_bf16, workload.model.num_hidden_layers if workload.model else None
     if kept and layers is None:
         raise ValueError("--last-layers-bf16: shapes have no layers: give a model, or leave it out")

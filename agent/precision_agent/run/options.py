@@ -58,7 +58,7 @@ Recompute = Annotated[str | None, typer.Option(help="None, or Full: activations 
 Recipe = Annotated[
     list[str] | None, typer.Option(help="Recipes; left out, what the GPU runs natively, without known risk.")
 ]
-Baseline = Annotated[str, typer.Option(help="Recipe that speedups are relative to.")]
+Baseline = Annotated[str, typer.Option(help="Recipe or mixture that speedups are relative to.")]
 Scope = Annotated[str, typer.Option(help="all, or mlp: attention's projections stay in BF16.")]
 LastLayersBF16 = Annotated[
     int | None, typer.Option(help="Last layers that stay in BF16 with NVFP4; computed. Left out, 15 % of them.")

@@ -21,7 +21,7 @@ def withheld(baseline: Recipe, availability: str | None, verdict: str) -> str:
     if availability not in ("ok", "emulated") or verdict in USABLE or baseline == "bf16":
         return ""
     ran = "fell back to another precision" if verdict == "fallback" else f"has the verdict {verdict}"
-    return f"over {baseline} are withheld: {baseline} {ran}"
+    return "over {0} are withheld: {0} {1}".format(recipe_name(baseline), ran)
 
 
 def judged(over: Recipe, baseline: Recipe, kept: Recipe, doubts: list[str], has: tuple[Any, ...]) -> tuple[bool, str]:
@@ -33,6 +33,7 @@ def judged(over: Recipe, baseline: Recipe, kept: Recipe, doubts: list[str], has:
     name, (doubt, why) = recipe_name(over), doubts
     if over == baseline:
         return False, f"Speedups {why}."
+    baseline = recipe_name(baseline)
     if kept != "bf16":
         return False, f"an earlier agent kept attention's projections in {kept}, not in BF16; measure it again"
     if doubt:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from precision_api.facts.mixtures import Mixtures
+from precision_api.facts.mixtures import NO_BASELINE, MixtureName, Mixtures, named_of
 from precision_api.facts.recipes import RECIPE_NAMES, PlainRecipe, Recipe
 from precision_api.facts.schema import Record
 from precision_api.models.workload import Workload
@@ -86,7 +86,7 @@ class MeasurementRequest(Record):
     mixtures: Mixtures | None = Field(None, description="Mixtures of recipes, measured beside `recipes`.")
     gemm_modes: tuple[Mode, ...] = ("autocast", "prequantized")
     training: bool = True
-    baseline: PlainRecipe = "bf16"
+    baseline: MixtureName = Field("bf16", description="A recipe, or the name of one of `mixtures`.")
     recipe_scope: Literal["all", "mlp"] = "all"
     last_layers_bf16: Annotated[int, Field(ge=0, le=2048)] | None = Field(
         None, description="Last layers that stay in BF16 with NVFP4; computed, not run. Left out: 15 %, rounded up."
@@ -110,9 +110,11 @@ class MeasurementRequest(Record):
     deadline_seconds: int = Field(ge=10, le=86400)
 
     @model_validator(mode="after")
-    def _one_way_to_keep_attention(self) -> "MeasurementRequest":
+    def _rules_of_mixtures_hold(self) -> "MeasurementRequest":
         if self.mixtures and self.recipe_scope == "mlp":
             raise ValueError(NO_SCOPE)
+        if self.baseline not in named_of(self.mixtures):
+            raise ValueError(NO_BASELINE)
         return self
 
 

@@ -4,13 +4,13 @@ Published recipes mix formats by projection: Nemotron 3 Super trains attention i
 MXFP8 and the rest in NVFP4 (Megatron-Bridge, perf_recipes/nemotronh).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from precision_api.facts.recipes import LETTERS, MIXTURE_NAME, MOST_MIXTURES, RECIPES, PlainRecipe, layers_in_bf16
+from precision_api.facts.recipes import LETTERS, MOST_MIXTURES, RECIPE_NAMES, RECIPES, PlainRecipe, layers_in_bf16
 from precision_api.facts.schema import Document, Rule, cel, patterned
 
 _NOT_DELAYED = (
@@ -33,7 +33,7 @@ PartRecipe = Annotated[
 ]
 MixtureName = Annotated[
     str,
-    patterned(MIXTURE_NAME, 33, "write lower case letters, digits, - and _, for example nemotron3-super"),
+    patterned(r"^[a-z][a-z0-9_-]{0,32}$", 33, "write lower case letters, digits, - and _, for example nemotron3-super"),
 ]
 
 
@@ -141,6 +141,14 @@ Mixtures = Annotated[
     AfterValidator(_names_once),
     Field(json_schema_extra=cel(("self.all(x, self.exists_one(y, x.name == y.name))", _SAME_NAME))),
 ]
+
+
+NO_BASELINE = f"baseline is neither a recipe nor one of mixtures: write {', '.join(RECIPE_NAMES)} or a mixture's name"
+
+
+def named_of(mixtures: tuple[Mixture, ...] | None) -> Mapping[str, Parts]:
+    """What a baseline may be, by name: mixtures, and every recipe of the table."""
+    return {name: Parts.of(name) for name in RECIPE_NAMES} | {it.name: it.parts for it in mixtures or ()}
 
 
 def of_mixtures(mixtures: tuple[Mixture, ...] | None) -> tuple[PlainRecipe, ...]:

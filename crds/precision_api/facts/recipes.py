@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.resources import files
 from math import ceil
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, TypeAdapter
 
 _Newer = Literal["nvfp4_fast_math", "nvfp4_4over6_weights", "mxfp8_2d"]
 PlainRecipe = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht", _Newer]
@@ -29,7 +30,6 @@ LETTERS: Mapping[str, str] = dict(zip(RECIPE_NAMES, "bdckmnrfwx", strict=True))
 """One for each recipe, for good: results name a mixture by them."""
 PARTS = ("mlp", "attention", "attentionOut", "mamba", "mambaOut", "head")
 """What a mixture's letters are of, in their order."""
-MIXTURE_NAME = r"^[a-z][a-z0-9_-]{0,32}$"
 Recipe = Annotated[str, Field(max_length=40), AfterValidator(_name)]
 """Of the table; or a mixture: the profile's name for it, a dot and the letter of each part. So one name with other
 parts is another recipe to every reader."""
@@ -55,6 +55,8 @@ class RecipeFacts:
     blocks of 32 and NVFP4's of 16 scales of a byte."""
     native: tuple[tuple[Compute, Compute], ...]
     emulated: tuple[tuple[Compute, Compute], ...]
+    """10.0 (B200, GB200) and 10.3 (B300, GB300) instead of family blackwell, which also covers compute 12 (workstation
+    parts), where training kernels of these recipes fail."""
     multiple_of: int
     """Every dimension of every GEMM must be a multiple of this: a training step leads with each of m, n and k once."""
     expert_rows_multiple_of: int
@@ -72,52 +74,13 @@ class RecipeFacts:
     """Share of a model's layers, the last ones, that stay in BF16 where nobody says otherwise: none is a risk."""
 
 
-_HOPPER = ((9, 0), (9, 9))
-_ADA_ON = ((8, 9), (99, 9))
-# Family blackwell also covers compute 12 (workstation parts), where training kernels of these recipes fail: name
-# 10.0 (B200, GB200) and 10.3 (B300, GB300) instead of the family.
-_BLACKWELL = (((10, 0), (10, 0)), ((10, 3), (10, 3)))
 _NONE_IN_BF16 = (
     'no layers stay in BF16, and NVIDIA advises: "keep the last 15% of the layers in BF16 precision for better '
     'stability" (Megatron-Bridge, low-precision tutorial)'
 )
-_MXFP8 = RecipeFacts("mxfp8", "MXFP8BlockScaling", "fp8", "mxfp8", 1 + 1 / 32, _BLACKWELL, (), 32, 32)
-_NVFP4 = RecipeFacts(
-    *("nvfp4", "NVFP4BlockScaling", "fp4", "nvfp4", 0.5 + 1 / 16, _BLACKWELL, (), 16, 128),
-    hadamard=True,
-    last_layers_bf16=0.15,
-)
-_MIXTURE = replace(_NVFP4, te_class=None, native=(), hadamard=False)
-
-_ROWS = (
-    RecipeFacts("bf16", None, "bf16", "bf16", 2, (((8, 0), (99, 9)),), (), 1, 1),
-    RecipeFacts("fp8_delayed", "DelayedScaling", "fp8", "fp8", 1, (_ADA_ON,), (), 16, 16),
-    RecipeFacts("fp8_current", "Float8CurrentScaling", "fp8", "fp8", 1, (_ADA_ON,), (), 16, 16),
-    RecipeFacts("fp8_block", "Float8BlockScaling", "fp8", "fp8_block", 1 + 4 / 128, (_HOPPER,), _BLACKWELL, 16, 16),
-    _MXFP8,
-    _NVFP4,
-    replace(
-        _NVFP4,
-        recipe="nvfp4_no_rht",
-        variant_of="nvfp4",
-        hadamard=False,
-        risk='NVFP4 without RHT "may degrade convergence quality" (NVIDIA JAX-Toolbox, MaxText NVFP4 example)',
-    ),
-    replace(
-        _NVFP4,
-        recipe="nvfp4_fast_math",
-        variant_of="nvfp4",
-        risk='fast math "trades numerical accuracy for performance" (Transformer Engine, NVTE_USE_FAST_MATH)',
-        variables=(("NVTE_USE_FAST_MATH", "1"),),
-    ),
-    replace(
-        _NVFP4,
-        recipe="nvfp4_4over6_weights",
-        variant_of="nvfp4",
-        risk='"Current 4over6 support targets RL and post-training scenarios" (Transformer Engine, NVFP4BlockScaling)',
-    ),
-    replace(_MXFP8, recipe="mxfp8_2d", variant_of="mxfp8"),
-)
+_TABLE = files(__package__).joinpath("recipes.json").read_text(encoding="utf-8")
+_ROWS = TypeAdapter(tuple[RecipeFacts, ...]).validate_json(_TABLE)
+_NARROWEST = next(row for row in _ROWS if row.recipe == "nvfp4")
 
 
 class _Rows(dict[str, RecipeFacts]):
@@ -130,8 +93,8 @@ def _mixed(letters: str) -> RecipeFacts:
     """The row of a mixture of these parts, the head's last: what speaks against any part speaks against it."""
     parts = [row for letter in letters for row in _ROWS if LETTERS[row.recipe] == letter]
     risk = "; ".join(dict.fromkeys(row.risk for row in parts if row.risk))
-    kept = max((row.last_layers_bf16 for row in parts[:-1]), default=_MIXTURE.last_layers_bf16)
-    return replace(_MIXTURE, risk=risk, last_layers_bf16=kept)
+    kept = max((row.last_layers_bf16 for row in parts[:-1]), default=_NARROWEST.last_layers_bf16)
+    return replace(_NARROWEST, te_class=None, native=(), hadamard=False, risk=risk, last_layers_bf16=kept)
 
 
 RECIPES: Mapping[str, RecipeFacts] = _Rows({row.recipe: row for row in _ROWS})
@@ -180,12 +143,13 @@ def layers_in_bf16(recipe: Recipe, layers: int, asked: int | None = None) -> int
 
 
 def with_bf16(
-    baseline: PlainRecipe, recipes: Iterable[PlainRecipe], asked: int | None = None, mixed: Iterable[PlainRecipe] = ()
+    baseline: Recipe, recipes: Iterable[PlainRecipe], asked: int | None = None, mixed: Iterable[PlainRecipe] = ()
 ) -> tuple[PlainRecipe, ...]:
-    """What is measured, the baseline first: BF16 too where layers of a recipe stay in it, or of a part of mixtures."""
+    """Recipes of the table to measure, first a baseline that is no mixture: BF16 too where a recipe, or a part of
+    mixtures, keeps layers in it."""
     recipes = tuple(recipes)
-    needed: tuple[PlainRecipe, ...] = ("bf16",) if asked != 0 and KEEPING & {*recipes, *mixed} else ()
-    return tuple(dict.fromkeys((baseline, *recipes, *needed)))
+    needed = ("bf16",) if asked != 0 and KEEPING & {*recipes, *mixed} else ()
+    return tuple(dict.fromkeys(RECIPES[name].recipe for name in (baseline, *recipes, *needed) if name in RECIPES))
 
 
 def risk_of(recipe: Recipe, in_bf16: int | None = None) -> str:

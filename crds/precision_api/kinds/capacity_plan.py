@@ -376,6 +376,7 @@ class JobPlan(StatusDocument):
     pool: ShortText = Field(description="Pool.")
     recipe: PlainRecipe = Field(description="Recipe.")
     last_layers_bf16: int | None = Field(None, ge=0, alias="lastLayersBF16", description="Its last layers in BF16.")
+    step: ShortText | None = Field(None, description="What is special in its training step: attention, weights.")
     gpus: int = Field(ge=1, description="GPUs.")
     start: Time = Field(description="When it starts.")
     end: Time = Field(description="When it ends, by the middle of the band.")

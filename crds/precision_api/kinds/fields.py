@@ -1,11 +1,11 @@
 """Field types of the profile: what a user may write, told to the schema, to CEL in words, and to pydantic alike."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from precision_api.exchange.request import Mode
-from precision_api.facts.recipes import PlainRecipe
+from precision_api.facts.recipes import RECIPE_NAMES, PlainRecipe
 from precision_api.facts.schema import cel, patterned
 
 LabelKey = Annotated[str, Field(min_length=1, max_length=317, description="A label key.")]
@@ -54,9 +54,24 @@ def _once_each(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+_NOT_PLAIN = f"write recipes: {', '.join(RECIPE_NAMES)}; a mixture's name can stand in benchmarks.baseline alone"
+
+
+def _plain(name: object) -> object:
+    if isinstance(name, str) and name not in RECIPE_NAMES:
+        raise ValueError(_NOT_PLAIN)
+    return name
+
+
+def _in_words(schema: dict[str, Any]) -> None:
+    """A rule in place of the list: the API server has no words of ours for what is not in a list."""
+    schema |= {"maxLength": 40, **cel((f"self in {schema.pop('enum')}", _NOT_PLAIN))}
+
+
 ONCE_EACH = cel(("self.all(x, self.exists_one(y, x == y))", "list each one once"))
 """Not `x-kubernetes-list-type: set`: server-side apply would then merge a list with its default."""
-Recipes = Annotated[tuple[PlainRecipe, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
+_Recipe = Annotated[PlainRecipe, BeforeValidator(_plain), Field(json_schema_extra=_in_words)]
+Recipes = Annotated[tuple[_Recipe, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
 Modes = Annotated[tuple[Mode, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
 Product = Annotated[
     str,

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from precision_api.exchange.request import NO_SCOPE, AttentionCore
-from precision_api.facts.mixtures import Mixtures
+from precision_api.facts.mixtures import NO_BASELINE, MixtureName, Mixtures, named_of
 from precision_api.facts.names import DEFAULT_POOL_LABEL
-from precision_api.facts.recipes import MOST_LISTED, RECIPE_NAMES, PlainRecipe, Recipe
+from precision_api.facts.recipes import MOST_LISTED, RECIPE_NAMES, Recipe
 from precision_api.facts.schema import Decimal, Document, Name, Rule, ShortText, StatusDocument, StringMap, Text
 from precision_api.kinds import fields
 from precision_api.models.workload import Workload
@@ -170,7 +170,9 @@ class Benchmarks(Document):
     gemm: GemmBenchmark = Field(GemmBenchmark(), description="GEMM benchmark.")
     training: TrainingBenchmark = Field(TrainingBenchmark(), description="Training benchmark.")
     loss: LossBenchmark = Field(LossBenchmark(), description="Loss runs.")
-    baseline: PlainRecipe = Field("bf16", description="Recipe that speedups are relative to; it is always measured.")
+    baseline: MixtureName = Field(
+        "bf16", description="Recipe or mixture that speedups are relative to; it is always measured."
+    )
     scope: Literal["all", "mlp"] = Field(
         "all",
         description="all: every linear layer runs in the recipe; mlp: attention's projections stay in BF16.",
@@ -416,6 +418,12 @@ class ProfileSpec(Document):
             "!has(self.mixtures) || size(self.mixtures) == 0 || (has(self.recipes) && size(self.recipes) > 0)",
             "mixtures are measured beside listed recipes: set recipes too",
             lambda spec: not spec.mixtures or bool(spec.recipes),
+        ),
+        Rule(
+            f"self.benchmarks.baseline in {[*RECIPE_NAMES]} "
+            "|| has(self.mixtures) && self.mixtures.exists(x, x.name == self.benchmarks.baseline)",
+            NO_BASELINE,
+            lambda spec: spec.benchmarks.baseline in named_of(spec.mixtures),
         ),
         Rule(
             "!has(self.mixtures) || size(self.mixtures) == 0 || self.benchmarks.scope == 'all'",

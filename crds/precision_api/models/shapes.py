@@ -13,7 +13,7 @@ from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Field
 
-from precision_api.facts.mixtures import Parts, part_of
+from precision_api.facts.mixtures import Mixture, Parts, part_of
 from precision_api.facts.recipes import RECIPES, PlainRecipe, Recipe, alignment_error
 from precision_api.facts.schema import Document, patterned
 from precision_api.models.model import ModelSpec, strict
@@ -232,6 +232,15 @@ def padded_rows(gemm: Gemm, recipes: Iterable[Recipe]) -> Gemm:
     if gemm.pass_ == "wgrad":  # summed over the rows
         return replace(gemm, k=-(-gemm.k // step) * step)
     return replace(gemm, m=-(-gemm.m // step) * step)
+
+
+def same_as_recipe(mixtures: Iterable[Mixture], gemms: Iterable[Gemm]) -> str | None:
+    """Which mixture is a recipe of the table in a model of these GEMMs, with the next step; None where none is."""
+    present = {part_of(gemm.name, gemm.quantized) for gemm in gemms}
+    for name, parts in ((mixture.name, mixture.parts.only(present)) for mixture in mixtures):
+        if parts == Parts.of(parts.mlp):
+            return f"mixture {name} is {parts.mlp} in all parts of this workload: list {parts.mlp} in its place"
+    return None
 
 
 def step_shape_problems(gemms: Iterable[Gemm], recipe: Recipe | Parts) -> tuple[ShapeProblem, ...]:

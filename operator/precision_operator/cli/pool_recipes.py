@@ -59,11 +59,13 @@ def over_recipe(readings: Iterable[Reading], over: str | None) -> tuple[tuple[Re
     if over is None:
         return before, ()
     names = names_of(in_order(recipe for reading in before for recipe in reading.rows))
-    chosen = next((recipe for recipe, name in names.items() if over in (recipe, name)), None)
-    if before and chosen is None:
-        fail(f"--baseline {over}: no node has figures of it; take one of {', '.join(names.values())}")
-    made = [rebased(reading, chosen or over) for reading in before]
-    words = (said.replace(recipe_name(over), names.get(chosen or "", over)) for _, said in made if said)
+    alike = [recipe for recipe in names if over in (recipe, recipe_name(recipe))]
+    if before and len(alike) != 1:
+        why = "mixtures of several kinds have this name" if alike else "no node has figures of it"
+        fail(f"--baseline {over}: {why}; take one of {', '.join(alike or names.values())}")
+    chosen = alike[0] if alike else over
+    made = [rebased(reading, chosen) for reading in before]
+    words = (said.replace(recipe_name(over), names.get(chosen, over)) for _, said in made if said)
     return tuple(reading for reading, _ in made), tuple(dict.fromkeys(words))[:SENTENCES]
 
 

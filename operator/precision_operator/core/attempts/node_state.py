@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain
 
+from precision_api.facts.mixtures import named_of
 from precision_api.kinds.profile import NodeCounts, ProfileSpec
 from precision_api.kinds.report import ReportAttempt
 from precision_operator.core.attempts.faults import Fault, fault_text
@@ -427,7 +428,8 @@ def _node_state(facts: NodeFacts, objects: _Found, observed: Observed, decision:
             return NodeState(facts, ended, report, now)
     keys = [row.key for row in spec.rollout.per_topology]
     startup, tolerations = observed.settings.startup_taints, spec.agent.tolerations
-    decision = decision or decide(facts, spec.target, tolerations, startup, gate, keys, spec.benchmarks.baseline)
+    baseline = named_of(spec.mixtures)[spec.benchmarks.baseline].recipes
+    decision = decision or decide(facts, spec.target, tolerations, startup, gate, keys, baseline)
     if decision.kind != "eligible":
         return NodeState(facts, decision, report, now, decision=decision)
     if isinstance(asked, Said) or now is None:

@@ -63,7 +63,7 @@ class NodeAndTarget:
     startup_taints: Sequence[str] = ()
     gate_taints: Sequence[str] = ()
     topology_keys: Sequence[str] = ()
-    baseline: Recipe = "bf16"
+    baseline: Sequence[Recipe] = ()
 
 
 def mismatch(target: Target, facts: NodeFacts) -> str | None:
@@ -105,13 +105,13 @@ def decide(
     startup_taints: Sequence[str] = (),
     gate_taints: Sequence[str] = (),
     topology_keys: Sequence[str] = (),
-    baseline: Recipe = "bf16",
+    baseline: Sequence[Recipe] = (),
 ) -> Said:
     """Whether a matched node is measured now, later, or not as it is.
 
     `tolerations` are the profile's own; `startup_taints` are keys of taints that the admin's own tools put on nodes
     that are not in service yet (with a slash at the end: all keys below it), `gate_taints` of those that wait for this
-    profile's verdict; `topology_keys` are of labels by which its rollout limits agents; `baseline` is its own.
+    profile's verdict; `topology_keys` are of labels by which its rollout limits agents; `baseline`: its recipes.
     """
     question = NodeAndTarget(facts, target, tolerations, startup_taints, gate_taints, topology_keys, baseline)
     for code, check in CHECKS:
@@ -181,9 +181,9 @@ def _unsupported_product(facts: NodeFacts, question: NodeAndTarget) -> Facts | N
 
 def _baseline_unsupported(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     """Of a product in the table alone: elsewhere the agent tries it."""
-    if facts.product is None or facts.compute is None or support(question.baseline, facts.compute):
-        return None
-    return {"product": facts.product, "baseline": question.baseline}
+    compute = facts.compute if facts.product else None
+    refused = (recipe for recipe in question.baseline if compute and not support(recipe, compute))
+    return _where_so(product=facts.product, baseline=next(refused, None))
 
 
 def _dra_only(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:

@@ -11,13 +11,13 @@ from operator import attrgetter
 from pydantic import ValidationError
 
 from precision_api.exchange.request import digest
-from precision_api.facts.mixtures import Parts
+from precision_api.facts.mixtures import Parts, named_of
 from precision_api.facts.plain_text import three_digits
 from precision_api.facts.recipes import PlainRecipe, Recipe, by_default
 from precision_api.kinds.profile import ProfileSpec
 from precision_api.models.memory import WEIGHT_BYTES, too_large, training_memory
 from precision_api.models.room import layer_room
-from precision_api.models.shapes import Gemm, step_shape_problems
+from precision_api.models.shapes import Gemm, same_as_recipe, step_shape_problems
 from precision_api.models.workload import ResolvedWorkload, Workload, resolve
 from precision_operator.core.eligibility.schedule import schedule_problem
 from precision_operator.core.observe.nodes import NodeFacts
@@ -152,12 +152,13 @@ def _misfit(resolved: ResolvedWorkload, spec: ProfileSpec) -> str | None:
     asked: dict[str, tuple[Recipe | Parts, str]] = {}
     asked |= {f"recipe {name}": (name, f"take {name} out of spec.recipes") for name in spec.recipes}
     asked |= {f"mixture {it.name}": (it.parts, "give that part another recipe") for it in spec.mixtures}
-    asked[f"baseline {spec.benchmarks.baseline}"] = spec.benchmarks.baseline, "name another benchmarks.baseline"
+    baseline = spec.benchmarks.baseline
+    asked[f"baseline {baseline}"] = named_of(spec.mixtures)[baseline], "name another benchmarks.baseline"
     for what, (recipe, remedy) in asked.items():
         errors = [p.message for p in step_shape_problems(resolved.gemms, recipe) if p.severity == "error"]
         if errors:
             return f"{what}: {errors[0]} (change the shape, or {remedy})"
-    return None
+    return same_as_recipe(spec.mixtures, resolved.gemms)
 
 
 def _too_many_kept(resolved: ResolvedWorkload, kept: int | None) -> str | None:

@@ -1,6 +1,7 @@
 """The families of a node's newest result. A figure that a report lacks has no row: never 0, never an empty label."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from operator import attrgetter
 
 from precision_api.exchange.request import step_words
@@ -20,26 +21,27 @@ GONE = "NodeGone"
 INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", "backend", "step")
 
 
-def _by_recipe(figure: ReportFigure, *labels: Callable[[RecipeRow], str]) -> NodeRows:
-    """Rows of each recipe that has the figure, with the labels that follow `recipe`."""
+def _by_recipe(figure: ReportFigure, *labels: Callable[[RecipeRow], str], doubtful: bool = True) -> NodeRows:
+    """Rows of each recipe that has the figure, with the labels that follow `recipe`; `doubtful`: also of a recipe whose
+    precision is in doubt."""
 
     def rows(result: Reading) -> list[SampleRow]:
-        rows = result.rows.values()
         return [
             ((row.recipe, *[label(row) for label in labels]), float(value))
-            for row in rows
+            for row in (result.rows.values() if doubtful else result.usable_rows)
             if (value := figure(row)) is not None
         ]
 
     return rows
 
 
+_speed = partial(_by_recipe, doubtful=False)
 _power_scope = attrgetter("power_scope")
 
 
 def _speedup(figure: ReportFigure) -> NodeRows:
     """The same with what it is over."""
-    by_recipe = _by_recipe(figure)
+    by_recipe = _speed(figure)
 
     def rows(result: Reading) -> list[SampleRow]:
         run = result.run
@@ -49,7 +51,7 @@ def _speedup(figure: ReportFigure) -> NodeRows:
 
 
 def _gemm_speedup(result: Reading) -> Iterator[SampleRow]:
-    for row in result.rows.values() if result.run else ():
+    for row in result.usable_rows if result.run else ():
         for mode, value in sorted(row.gemm_speedup.items()):
             yield (row.recipe, mode, result.group.scope, result.group.baseline), value
 
@@ -58,7 +60,7 @@ def _gemm_end(end: str) -> NodeRows:
     """The lower or upper end of the interval, of the mode that training runs in."""
 
     def rows(result: Reading) -> Iterator[SampleRow]:
-        ends = ((recipe, result.intervals(recipe).get("gemm_autocast")) for recipe in result.rows)
+        ends = ((row.recipe, result.intervals(row.recipe).get("gemm_autocast")) for row in result.usable_rows)
         of = result.group
         yield from (((name, "autocast", of.scope, of.baseline), round(getattr(it, end), 6)) for name, it in ends if it)
 
@@ -131,15 +133,15 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         (*NODE, "UUID"),
         _labelled(lambda result: result.hardware.slowest_gpu if result.hardware else None),
     ),
-    Family("precision_node_training_gpu_flops_per_second", RECIPE, _by_recipe(measures.flops_of)),
-    stable("precision_node_training_tokens_per_second", RECIPE, _by_recipe(attrgetter("tokens_per_second"))),
+    Family("precision_node_training_gpu_flops_per_second", RECIPE, _speed(measures.flops_of)),
+    stable("precision_node_training_tokens_per_second", RECIPE, _speed(attrgetter("tokens_per_second"))),
     stable(
         "precision_node_training_power_watts", (*RECIPE, "power_scope"), _by_recipe(attrgetter("watts"), _power_scope)
     ),
     stable(
         "precision_node_training_tokens_per_joule",
         (*RECIPE, "power_scope"),
-        _by_recipe(attrgetter("tokens_per_joule"), _power_scope),
+        _speed(attrgetter("tokens_per_joule"), _power_scope),
     ),
     *(
         stable(f"precision_node_training_speedup{end}_ratio", SPEEDUP, _speedup(attrgetter(f"speedup{end}")))
@@ -178,12 +180,12 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         Family(f"precision_node_gemm_speedup_{end}_ratio", GEMM_SPEEDUP, _gemm_end(end), detail=True)
         for end in ("lower", "upper")
     ),
-    Family("precision_node_quantization_tax_ratio", RECIPE, _by_recipe(attrgetter("quantization_tax")), detail=True),
+    Family("precision_node_quantization_tax_ratio", RECIPE, _speed(attrgetter("quantization_tax")), detail=True),
     Family("precision_node_gpu_spread_ratio", RECIPE, _by_recipe(attrgetter("gpu_spread")), detail=True),
     Family(
         "precision_node_training_net_tokens_per_joule",
         (*RECIPE, "power_scope"),
-        _by_recipe(attrgetter("tokens_per_joule_net"), _power_scope),
+        _speed(attrgetter("tokens_per_joule_net"), _power_scope),
         detail=True,
     ),
     Family("precision_node_model_memory_bytes", RECIPE, _by_recipe(attrgetter("model_memory_bytes"))),

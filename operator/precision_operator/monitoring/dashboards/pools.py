@@ -41,7 +41,6 @@ NOW = row(
         *labels("recipe", "profile", "profile_namespace", "cluster"),
         value(f"{FLOPS} / 1e12", "TFLOP/s per GPU", "teraflops"),
         value(PER_GPU, "Tokens/s per GPU", "tokens_per_second_per_gpu"),
-        value(f"{BY} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE)})", "Speedup", "speedup"),
         value(PER_JOULE, "Tokens/J", "tokens_per_joule"),
         value(f"{PER_JOULE} * 1e6 / $pue", "Tokens/s per MW", "tokens_per_second_per_mw"),
         value(DOLLARS, "$ per million tokens", "dollars_per_million_tokens"),

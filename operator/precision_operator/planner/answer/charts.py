@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from precision_api.facts.recipes import recipe_text
 from precision_api.kinds.capacity_plan import PlanStatus
 from precision_operator.drawing import svg
 from precision_operator.drawing.figure import PARTS, RECIPE_COLOURS, Figure
@@ -155,9 +154,9 @@ def bounds_words(options: Iterable[Option]) -> str:
 
 
 def _recipe(option: Option) -> str:
-    """Its name and layers in BF16; marked where the chip emulates it."""
-    sample, name = option.source.sample, recipe_text(option.recipe, None, option.layers_bf16)
-    return f"{name} (emulated)" if sample is not None and "emulated" in sample.marks else name
+    """Its title; marked where the chip emulates it."""
+    sample = option.source.sample
+    return f"{option.title} (emulated)" if sample is not None and "emulated" in sample.marks else option.title
 
 
 def _cut(text: str, most: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from precision_api.facts.plain_text import first_of, number_of
-from precision_api.facts.recipes import KEEPING, recipe_text
+from precision_api.facts.recipes import KEEPING
 from precision_api.facts.schema import decimal
 from precision_api.kinds.capacity_plan import JobPlan, PlanDays, PlanStatus, PlanTotals, PoolUse, WhatIfAnswer
 from precision_operator.core.observe.clock import format_time
@@ -143,6 +143,7 @@ def _job(answer: PlanAnswer, slot: JobSlot, paid: Mapping[str, float], kept: set
         pool=option.pool.name,
         recipe=option.recipe,
         last_layers_bf16=option.layers_bf16,
+        step=option.source.sample and option.source.sample.step,
         gpus=option.gpus,
         start=_moment(answer, slot.start),
         end=_moment(answer, slot.end),
@@ -256,8 +257,7 @@ def _recommendation(slots: Sequence[JobSlot], totals: Totals) -> str:
 def _placed(slot: JobSlot) -> str:
     option = slot.option
     bound = AT_LEAST if option.source.upper_bound else ""
-    recipe = recipe_text(option.recipe, None, option.layers_bf16)
     return (
-        f"run {option.job.name} on {option.gpus} GPUs of {option.pool.name} with {recipe} "
+        f"run {option.job.name} on {option.gpus} GPUs of {option.pool.name} with {option.title} "
         f"in {bound}{readable_days(option.days, option.days_low, option.days_high)}"
     )

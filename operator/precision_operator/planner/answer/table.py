@@ -25,7 +25,7 @@ def narrow(job: JobPlan) -> dict[str, Any]:
     return {
         "job": job.name,
         "pool": job.pool,
-        "recipe": recipe_text(job.recipe, None, job.last_layers_bf16),
+        "recipe": recipe_text(job.recipe, None, job.last_layers_bf16, "bf16", job.step),
         "gpus": job.gpus,
         "TFLOP/s/GPU": short(job.teraflops_per_gpu, most),
         "time": time_text(job, ">="),

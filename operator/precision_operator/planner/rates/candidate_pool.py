@@ -49,6 +49,8 @@ class PoolSample:
     verdicts: Counter[str]
     """Nodes by the verdict on their precision."""
     layers_bf16: int | None = None
+    step: str | None = None
+    """What is special in the training step."""
     barred: bool = False
     """As in reading.RecipeRow, of any of these rates."""
     judged_slow: frozenset[str] = frozenset()

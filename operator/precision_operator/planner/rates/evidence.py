@@ -359,6 +359,7 @@ def _sample(
         oldest_days=max(row.days for row in rows),
         verdicts=verdicts,
         layers_bf16=rows[0].rate.last_layers_bf16,
+        step=step_marks(recipe, rows[0].result.workload_hash),
         barred=any(row.barred for row in rows),
         judged_slow=frozenset(
             row.node.name

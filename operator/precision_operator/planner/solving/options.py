@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import Recipe, recipe_text
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
 from precision_operator.planner.inputs.terms import MOST_DAYS, JobTerms, PlanClock, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool, may_use
@@ -55,6 +55,12 @@ class Option:
         if sample is None or sample.layers_bf16 is None or model is None or sample.workload.model is None:
             return sample.layers_bf16 if sample else None
         return ceil(sample.layers_bf16 * model.num_hidden_layers / sample.workload.model.num_hidden_layers)
+
+    @property
+    def title(self) -> str:
+        """The recipe, what is special in its step, and its layers in BF16."""
+        sample = self.source.sample
+        return recipe_text(self.recipe, None, self.layers_bf16, "bf16", sample.step if sample else None)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,10 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from precision_agent.backends.te.api import Api, version_of
 from precision_api.exchange.request import AttentionCore
@@ -37,6 +40,7 @@ class RecipeCall:
     """Fields that came after 2.8, left out where a version has none: it does what all rows but the newer ones say."""
     flags: Mapping[QuantizerRole, Mapping[str, bool]] = field(default_factory=dict)
     since: str = "2.8"
+    """Fast math: the quantizer of one tensor reads it from 2.14 on, that of several from 2.12."""
     delayed: bool = False
     stochastic: bool = False
     """Gradients are rounded at random: two equal steps differ."""
@@ -44,56 +48,8 @@ class RecipeCall:
     """The quantizer's keywords for input and weight where both are quantised before the product is timed."""
 
 
-_EACH = {"fp8_dpa": False, "fp8_mha": False}
-_LATER = {"backward_override": None}
-_SUMS = {"fp8_gemm_dgrad": True, "fp8_gemm_wgrad": True}
-
-
-def _mxfp8(square: bool = False, since: str = "2.8") -> RecipeCall:
-    flags = {role: {"with_2d_quantization": square and role == "weight"} for role in SLOTS}
-    fields, later = {"margin": 0, "fp8_format": "E4M3", **_EACH}, {**_LATER, "enable_2d_quantization": square}
-    return RecipeCall("MXFP8Quantizer", fields, later, flags, since)
-
-
-def _nvfp4(rht: bool = True, over: str = "none", since: str = "2.8") -> RecipeCall:
-    flags = {
-        role: {
-            "with_rht": rht and role != "weight",
-            "stochastic_rounding": role == "gradient",
-            "with_2d_quantization": role == "weight",
-            "nvfp4_use_4over6": role == over.removesuffix("s"),
-        }
-        for role in SLOTS
-    }
-    disabled = {"disable_rht": not rht, "disable_stochastic_rounding": False, "disable_2d_quantization": False}
-    fields = {"fp4_format": "E2M1", "fp8_format": "E4M3", **disabled, **_EACH}
-    scales = {"nvfp4_4over6": over, "nvfp4_4over6_e4m3_use_256": "all", "nvfp4_4over6_err_mode": "MAE"}
-    later = {"row_scaled_activation": False, **scales, **_LATER}
-    return RecipeCall("NVFP4Quantizer", fields, later, flags, since, stochastic=True)
-
-
-_BOTH = {"rowwise": True, "columnwise": True}
-_BLOCKS = {"x_block_scaling_dim": 1, "w_block_scaling_dim": 2, "grad_block_scaling_dim": 1}
-_HISTORY = {"amax_history_len": 1024, "amax_compute_algo": "max", "scaling_factor_compute_algo": None}
-_DELAYED = {"margin": 0, "fp8_format": "HYBRID", "reduce_amax": True, **_HISTORY, **_EACH}
-_CURRENT = {"use_power_2_scales": False, "fp8_format": "HYBRID", "fp8_gemm_fprop": False, **_SUMS, **_EACH}
-_BLOCK = {"use_f32_scales": False, "fp8_format": "E4M3", "fp8_gemm_fprop": True, **_BLOCKS, **_SUMS, **_EACH}
-CALLS: Mapping[Recipe, RecipeCall | None] = {
-    "bf16": None,
-    "fp8_delayed": RecipeCall("Float8Quantizer", _DELAYED, _LATER, delayed=True),
-    "fp8_current": RecipeCall("Float8CurrentScalingQuantizer", _CURRENT, _LATER),
-    "fp8_block": RecipeCall(
-        *("Float8BlockQuantizer", _BLOCK, _LATER),
-        prequantized=(_BOTH | {"block_scaling_dim": 1}, _BOTH | {"block_scaling_dim": 2}),
-    ),
-    "mxfp8": _mxfp8(),
-    "nvfp4": _nvfp4(),
-    "nvfp4_no_rht": _nvfp4(rht=False),
-    # The quantizer of one tensor reads it from 2.14 on, that of several from 2.12.
-    "nvfp4_fast_math": _nvfp4(since="2.14"),
-    "nvfp4_4over6_weights": _nvfp4(over="weights", since="2.17"),
-    "mxfp8_2d": _mxfp8(square=True, since="2.19"),
-}
+_TABLE = files(__package__).joinpath("recipes.json").read_text(encoding="utf-8")
+CALLS: Mapping[Recipe, RecipeCall | None] = TypeAdapter(dict[Recipe, RecipeCall | None]).validate_json(_TABLE)
 
 AVAILABILITY: Mapping[str, str] = {
     "DelayedScaling": "is_fp8_available",
