@@ -203,11 +203,16 @@ class Run:
         say("the independent reader holds the audit log against the limits")
         with self.on.trail.path.open() as lines:
             log = reader.Log(lines)
-        broken = reader.violations(log, self.on.nodes, self.profiles, {"maxConcurrent": self.on.places})
-        results = sum(agent.has_result for agent in log.agents)
+        objects = (self.on.nodes, self.profiles, {"maxConcurrent": self.on.places})
+        broken = reader.violations(log, *objects)
         for it in broken:
             say(f"BROKEN at {it.at}: {it.rule}: {it.text}")
-        return {"agents": len(log.agents), "results": results, "violations": [f"{it.rule}: {it.text}" for it in broken]}
+        return {
+            "agents": len(log.agents),
+            "results": sum(agent.has_result for agent in log.agents),
+            "violations": [f"{it.rule}: {it.text}" for it in broken],
+            "peaks": {name: {"most": most, "allowed": of} for name, (most, of) in reader.peaks(log, *objects).items()},
+        }
 
     def _start_phase(self) -> None:
         self.on.trail.phase()

@@ -32,6 +32,8 @@ def table(row: Json) -> Iterator[str]:
     )
     read = row["reader"]
     yield f"reader: {read['agents']} agents, {read['results']} results, {len(read['violations'])} violations"
+    peaks = ", ".join(f"{name} {peak['most']} of {peak['allowed']}" for name, peak in read["peaks"].items())
+    yield f"  most at any instant: {peaks}"
     yield f"the run took {row['seconds']:.0f} s"
 
 
@@ -78,9 +80,13 @@ def svg(rows: Sequence[Json]) -> str:
     """Six small plots over the number of nodes."""
     sweeps = [row["phases"]["sweep-1"] for row in rows]
     clients = [[c["cpuSeconds"] / c["nodes"] * 1000 for c in row["clients"]] for row in rows]
-    cpu = [phase["machine"]["cpuSeconds"]["operator"] / phase["jobs"] * 1000 for phase in sweeps]
+    cpu = [_cpu(phase) for phase in sweeps]
     plots = {
-        "CPU a node, ms": {"operator": cpu, "bare client": [sum(each) / len(each) for each in clients]},
+        "CPU a node, ms": {
+            "with a cold start": cpu,
+            "warm": [_cpu(row["phases"].get("sweep-2")) for row in rows],
+            "bare client": [sum(each) / len(each) for each in clients],
+        },
         "Requests for each node": {"operator": [phase["requestsForANode"] for phase in sweeps]},
         "From a pod's end, P95 s": {
             "report": [phase["toReportSeconds"]["p95"] for phase in sweeps],
@@ -108,13 +114,18 @@ def svg(rows: Sequence[Json]) -> str:
     )
 
 
+def _cpu(phase: Json | None) -> float | None:
+    """Milliseconds of the operator for each Job."""
+    return phase["machine"]["cpuSeconds"]["operator"] / phase["jobs"] * 1000 if phase else None
+
+
 def _load(row: Json) -> float:
     return max(phase["machine"]["load"] for phase in row["phases"].values())
 
 
-def _plot(title: str, nodes: Sequence[int], lines: dict[str, list[float]]) -> str:
+def _plot(title: str, nodes: Sequence[int], lines: dict[str, list[float | None]]) -> str:
     low, high = log10(min(nodes)), log10(max(nodes))
-    top = max(max(values) for values in lines.values()) * 1.15 or 1.0
+    top = max(value for values in lines.values() for value in values if value) * 1.15
     right, bottom = WIDTH - 30, HEIGHT - 40
 
     def place(count: int, value: float) -> tuple[float, float]:
@@ -131,11 +142,11 @@ def _plot(title: str, nodes: Sequence[int], lines: dict[str, list[float]]) -> st
         parts.append(f'<text x="{x:.1f}" y="{bottom + 16}" font-size="10" text-anchor="middle">{count:,}</text>')
     for number, (name, values) in enumerate(lines.items()):
         colour = COLOURS[number]
-        points = [place(*pair) for pair in zip(nodes, values, strict=True)]
+        points = [place(*pair) for pair in zip(nodes, values, strict=True) if pair[1] is not None]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
         parts.append(
-            f'<text x="{LEFT + 8 + number * 110}" y="{TOP - 4}" font-size="11" fill="{colour}">{escape(name)}</text>'
+            f'<text x="{LEFT + 8 + number * 100}" y="{TOP - 4}" font-size="11" fill="{colour}">{escape(name)}</text>'
         )
     return "".join(parts)

@@ -222,23 +222,49 @@ def _count(most: Any) -> int:
     raise ValueError(f"a limit of {most!r}: this reader takes numbers alone, so give the profile a number")
 
 
+@dataclass(frozen=True)
+class Step:
+    """One agent begins or ends, and what its group uses before and after that."""
+
+    at: datetime
+    group: object
+    before: int
+    after: int
+    job: str
+
+
+def steps(limit: Limit, agents: Iterable[Agent], watts: Mapping[str, int]) -> Iterator[Step]:
+    """All that counts for a limit, by time; what ends at an instant ends before what begins then."""
+    moves = []
+    for agent in agents:
+        until = agent.until
+        if (group := limit.group(agent)) is not None and (until is None or until > agent.begun):
+            size = watts[agent.node] if limit.in_watts else 1
+            moves.append((agent.begun, size, group, agent.job))
+            moves += [(until, -size, group, agent.job)] if until else []
+    used: defaultdict[object, int] = defaultdict(int)
+    for at, size, group, job in sorted(moves, key=lambda move: (move[0], move[1] > 0)):
+        before, used[group] = used[group], used[group] + size
+        yield Step(at, group, before, used[group], job)
+
+
 def passed(limit: Limit, agents: Iterable[Agent], watts: Mapping[str, int]) -> Iterator[Violation]:
     """Each instant at which a limit was passed, once until it holds again."""
-    steps = []
-    for agent in agents:
-        if (group := limit.group(agent)) is None:
-            continue
-        size = watts[agent.node] if limit.in_watts else 1
-        until = agent.until
-        if until is None or until > agent.begun:
-            steps.append((agent.begun, 1, size, group, agent.job))
-            steps += [(until, 0, -size, group, agent.job)] if until else []
-    used: defaultdict[object, int] = defaultdict(int)
-    for at, begins, size, group, job in sorted(steps, key=lambda step: step[:2]):
-        before, used[group] = used[group], used[group] + size
-        if begins and before <= limit.most < used[group]:
-            where = "" if group is True else f" in {group}"
-            yield Violation(limit.name, at, f"{used[group]}{where}, at most {limit.most}, when {job} began")
+    for step in steps(limit, agents, watts):
+        if step.before <= limit.most < step.after:
+            where = "" if step.group is True else f" in {step.group}"
+            yield Violation(limit.name, step.at, f"{step.after}{where}, at most {limit.most}, when {step.job} began")
+
+
+def peaks(log: Log, nodes: Sequence[Json], profiles: Sequence[Json], fleet: Json) -> dict[str, tuple[int, int]]:
+    """By limit the most that was used in any group at any instant, and what the limit allows."""
+    by_uid, watts = {node["metadata"]["uid"]: node for node in nodes}, watts_by_uid(nodes)
+    rows = [*limits(by_uid, profiles, fleet)]
+    return {it.name: (max((s.after for s in steps(it, log.agents, watts)), default=0), it.most) for it in rows}
+
+
+def watts_by_uid(nodes: Iterable[Json]) -> dict[str, int]:
+    return {node["metadata"]["uid"]: watts_of(node) for node in nodes}
 
 
 def violations(log: Log, nodes: Sequence[Json], profiles: Sequence[Json], fleet: Json) -> list[Violation]:
@@ -246,7 +272,7 @@ def violations(log: Log, nodes: Sequence[Json], profiles: Sequence[Json], fleet:
     by_uid = {node["metadata"]["uid"]: node for node in nodes}
     if strange := sorted(agent.job for agent in log.agents if agent.node not in by_uid):
         raise ValueError(f"{len(strange)} agents on nodes that are not listed, {strange[0]} among them: list all nodes")
-    watts = {uid: watts_of(node) for uid, node in by_uid.items()}
+    watts = watts_by_uid(nodes)
     one = Limit("one agent a node", 1, lambda agent: by_uid[agent.node]["metadata"]["name"])
     broken = [it for limit in (one, *limits(by_uid, profiles, fleet)) for it in passed(limit, log.agents, watts)]
     for agent in log.agents:
@@ -267,6 +293,8 @@ def main() -> int:
     broken = violations(log, nodes["items"], profiles["items"], fleet)
     for it in broken:
         print(f"{it.at.isoformat()} {it.rule}: {it.text}")
+    for name, (most, allowed) in peaks(log, nodes["items"], profiles["items"], fleet).items():
+        print(f"  {name}: {most} at most, {allowed} allowed")
     results = sum(agent.has_result for agent in log.agents)
     print(f"{len(log.agents)} agents, {results} results, {len(broken)} violations")
     return 1 if broken else 0
