@@ -120,7 +120,7 @@ def test_a_question_that_leaves_no_plan_says_so_and_names_the_limits_that_clash(
     racks = [node(f"{rack}{i}", rack=rack) for rack in "ab" for i in range(8)]
     asked = [{"name": "lost", "loseRack": {"pool": "H100"}}]
     (answer,) = answered(fleet(pool("H100", *racks)), job(deadlineDays="1"), whatIfs=asked).what_ifs
-    assert "no plan: These limits clash: the deadline of job train (1 day)" in answer.answer
+    assert "no plan: This limit can't be kept: the deadline of job train (1 day)" in answer.answer
 
 
 @pytest.mark.parametrize(("question", "field"), [("addNodes", {"nodes": 4}), ("loseRack", {})])

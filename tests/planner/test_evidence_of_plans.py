@@ -29,6 +29,8 @@ def test_a_running_job_is_planned_by_what_it_was_seen_to_do() -> None:
     assert float(made.jobs[0].days.mid) == pytest.approx(21)
     assert (made.jobs[0].basis, made.jobs[0].upper_bound) == ("declared", False)
     assert any("old has run at 661,000 tokens/s for 14 days, 14.8% above the rate of profiles" in n for n in made.notes)
+    whole = answered(fleet(pool("H100", node("n", count=8))), seen)
+    assert any(note.endswith("; the rate as it ran must hold such stops") for note in whole.notes)
     late = answered(None, seen | {"deadlineDays": "20"})
     assert late.phase == "Infeasible"
     assert "the deadline of job old (20 days)" in late.problems[0]

@@ -63,7 +63,8 @@ def test_what_no_queue_can_hold_is_proved_and_its_limits_are_named(
     found, told = answered(*jobs, **changes)
     assert (told.phase, ENDS[told.phase]) == ("Infeasible", NO_ANSWER)
     assert found.not_known is None
-    assert {*told.problems[0].removeprefix("These limits clash: ").split(" and ")} == {*clash}
+    begin = "This limit can't be kept: " if len(clash) == 1 else "These limits clash: "
+    assert {*told.problems[0].removeprefix(begin).split(" and ")} == {*clash}
     assert told.problems[1].startswith("At least this is needed, and it may not be enough for jobs that wait for room")
 
 

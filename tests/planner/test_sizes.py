@@ -89,6 +89,10 @@ def test_more_tokens_of_a_gpu_keep_more_and_a_batch_grows_up_to_its_most() -> No
     assert few.kept(at).middle < many.kept(at).middle
     assert few.tokens(at) < grown.tokens(at) == 8192
     assert few.problem(129 * 2).startswith(NOT_KNOWN)
+    short = asked(Question("llama3-8b", "H100", 8, 200, 40, None, False))
+    assert "; give a larger globalBatch, scaling, or " in short.problem(200)
+    bound = ours(globalBatch=16).jobs[0].binding or ""
+    assert bound.startswith("a global batch of 16 sequences feeds 32 GPUs at most: "), "two shared one as published"
 
 
 def test_without_a_batch_it_grows_with_the_gpus_up_to_the_largest_published_one_and_no_further() -> None:
@@ -127,12 +131,13 @@ def test_a_size_of_which_nothing_is_published_is_not_offered_and_buying_it_is_no
     seventy = workload("llama3.1-405b")
     nodes = fleet(pool("H100", node("n", count=128, workload=seventy.key)), workloads=[seventy])
     big = job(workload={"preset": "llama3.1-405b"}, globalBatch=1152)
-    refused = answered(nodes, big | {"minGPUs": 512}, **OURS)
+    refused = answered(nodes, big, **OURS)
     assert "none is published below 512 GPUs of H100, and the rate is of 8" in refused.problems[0]
     assert "give scaling, or in jobRates one rate at 512 GPUs or more" in refused.problems[0]
     measured = [declared(gpus=512, preset="llama3.1-405b") | {"nodes": 256}]
     anchored = answered(UNMEASURED, big | {"minGPUs": 1024}, pools=measured, **OURS)
     assert anchored.jobs[0].gpus >= 1024
+    assert any("measured with the globalBatch of train" in note for note in anchored.notes)
 
 
 def test_what_gpus_lose_within_their_node_is_not_known_exactly_and_of_huge_models_not_at_all() -> None:
@@ -236,6 +241,7 @@ def test_a_job_on_all_nodes_is_never_promised_without_a_sentence_on_spares() -> 
     assert any(line.startswith(words) for line in lines(none))
     assert usual.pools[0].gpus == 128 - 8 * spares(Failures(), 16, 8, 3.0)
     assert "pool H100: 3 nodes kept as spares for those in repair" in usual.notes
+    assert sum("3 nodes kept as spares for those in repair" in line for line in lines(usual)) == 1
     given = answered(None, job(minGPUs=128), scaling=[], goodput="0.9")
     assert given.pools[0].gpus == 128
     assert any(note.startswith("spares: ") for note in given.notes)

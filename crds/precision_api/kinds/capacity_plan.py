@@ -177,10 +177,13 @@ class PlanPower(Document):
     dollars_per_kilowatt_hour: Positive | None = Field(None, description="Price of electricity.")
 
 
+_PER_GPU_HOUR = 'write the interruptions of a GPU hour, up to 12 decimals, in quotes, for example "0.00004"'
+
+
 class PlanFailures(Document):
     """What interrupts jobs. A goodput that is given replaces it."""
 
-    interruptions_per_gpu_hour: Share | None = Field(
+    interruptions_per_gpu_hour: Annotated[str, patterned(r"^[01](\.[0-9]{1,12})?$", 16, _PER_GPU_HOUR)] | None = Field(
         None,
         alias="interruptionsPerGPUHour",
         description='Of one GPU, for example "0.00002". Default: 4e-5, nine times in ten 1.2e-5 to 1.3e-4.',
@@ -438,7 +441,8 @@ class PlanTotals(StatusDocument):
     megawatt_hours: Decimal | None = Field(None, description="Energy.")
     peak_megawatts: Decimal | None = Field(None, description="Most power at one time.")
     gpu_hours: Decimal | None = Field(None, alias="gpuHours", description="GPU hours.")
-    gap_percent: Decimal | None = Field(None, description="How far from the optimum the plan may be.")
+    objective: Objective | None = Field(None, description="What the plan makes small first.")
+    gap_percent: Decimal | None = Field(None, description="How far from the least possible of it the plan may be.")
     gap_reached: bool | None = Field(None, description="Whether that is within solver.gapPercent.")
     joint_probability: Decimal | None = Field(
         None, description="Chance from 0 to 1 that all deadlines are kept; absent: there is none, or it is not known."

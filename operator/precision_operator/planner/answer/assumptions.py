@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from precision_api.facts.plain_text import number_of
+from precision_api.facts.plain_text import first_of, number_of
 from precision_api.facts.recipes import KEEPING
 from precision_operator.planner.answer.readable import readable_days, readable_dollars
 from precision_operator.planner.inputs.terms import Failures, Goodput, Terms
@@ -35,6 +35,9 @@ def assumptions(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
                 f"job rate of {name} ({rate.source}): no plusMinus is given, {apart} either way is assumed, as far as "
                 f"published rates lie apart in software {number_of(rate.releases_apart, 'release')} apart"
             )
+    options = [slot.option for slot in slots if slot.option.source.job_rate and slot.option.job.fit.global_batch]
+    if at_batch := [option.job.name for option in options if option.job.running is None]:
+        yield f"job rates are taken as measured with the globalBatch of {first_of(at_batch, 4)}: others have others"
     for name, rate in rates:
         if rate.recipe in KEEPING:
             yield f"job rate of {name} with {rate.recipe}: layers that stay in BF16 are not known; without any, at risk"
@@ -86,7 +89,8 @@ def _failures(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
     if any(isinstance(progress, Goodput) and progress.plus_minus is None for progress in given):
         yield f"goodput: no goodputPlusMinus is given, {_percent(bands.GOODPUT_PLUS_MINUS)} either way is assumed"
     for slot, progress in zip(slots, given, strict=True):
-        pool, stopped, stops = slot.option.pool, 0.0, "goodput must hold such stops"
+        pool, stopped, running = slot.option.pool, 0.0, slot.option.job.running
+        stops = f"{'the rate as it ran' if running and running.seen else 'goodput'} must hold such stops"
         if isinstance(progress, Failures):
             (odds,), _, _ = waits(progress, np.array([slot.option.gpus]), progress.per_gpu_hour or PER_GPU_HOUR)
             stopped = float(odds / (1 + odds))

@@ -114,6 +114,7 @@ def _totals(answer: PlanAnswer, totals: Totals, gap: float, jobs: Sequence[JobPl
         megawatt_hours=decimal(totals.megawatt_hours, 12),
         peak_megawatts=decimal(totals.peak_megawatts),
         gpu_hours=decimal(totals.gpu_hours),
+        objective=answer.solution.objectives[0] if answer.solution else None,
         gap_percent=decimal(round(gap * 100, 4)) if gap < 1e6 else None,
         gap_reached=answer.terms is None or gap <= answer.terms.gap + SLACK,
         greedy=greedy_text(answer),
@@ -210,11 +211,12 @@ def provenance(pool: CandidatePool) -> str:
     rows = [f"job rates: {', '.join(sorted({r.source for r in pool.terms.job_rates}))}"] if pool.terms.job_rates else []
     if samples:
         verdicts: Counter[str] = sum((sample.verdicts for sample in samples), Counter())
+        made_up = "made-up " if {*MADE_UP} & {*pool.marks} else ""
         profiles = sorted({name for sample in samples for name in sample.profiles})
         rows.append(
             f"profiles {', '.join(profiles)} (at their micro batch); "
             f"{number_of(max(len(sample.rates) for sample in samples), 'node')}; "
-            f"figures: {verdict_counts(verdicts)}; oldest {age(max(s.oldest_days for s in samples))}"
+            f"{made_up}figures: {verdict_counts(verdicts)}; oldest {age(max(s.oldest_days for s in samples))}"
         )
     if pool.refused:
         rows.append(f"refused: {', '.join(f'{word} {n}' for word, n in sorted(pool.refused.items()))}")

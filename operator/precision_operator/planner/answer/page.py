@@ -33,7 +33,8 @@ def page(name: str, status: PlanStatus, answer: PlanAnswer) -> str:
 def _parts(title: str, status: PlanStatus, answer: PlanAnswer) -> Iterator[str]:
     yield from (banner(note) for note in status.notes if note.split(":")[0].isupper())  # doubts about the data
     yield f"<h1>{escape(title)}</h1>\n<main>\n"
-    answers = [line for line in lines(status) if _group(line) is None]
+    repeated = {f"problem: {problem}" for problem in status.problems if problem in (status.recommendation or "")}
+    answers = [line for line in lines(status) if _group(line) is None and line not in repeated]
     words = sentences(Notice(_kind(line, status), line) for line in answers)
     mark = charts.watermark(status)
     schedule = "".join(map(figure, charts.gantt(status, answer, mark)))
@@ -60,7 +61,7 @@ def _group(line: str) -> str | None:
 
 def _kind(line: str, status: PlanStatus) -> NoticeKind:
     if line == status.recommendation:
-        return "answer"
+        return "answer" if status.phase == "Solved" else "warning"
     return "warning" if line.startswith("problem:") else "note"
 
 

@@ -18,6 +18,7 @@ from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.inputs.terms import NotKnown, OutOfTime, PlanClock, Terms, clock_of
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.evidence import ALLOWABLE, pools
+from precision_operator.planner.rates.memory_fit import limits_of
 from precision_operator.planner.rates.pool_sizes import idle_watts
 from precision_operator.planner.rates.speed import UNLISTED, conditions_of, sources, speed
 from precision_operator.planner.solving.budgets import budgets_used, cost, energy
@@ -326,7 +327,7 @@ def _end_of_sizes(option: Option, read: Terms) -> str:
     if sample is not None and more > pool.usable(sample) * pool.gpus_per_node:
         return f"nodes of pool {pool.name} with a usable figure for {option.recipe}"
     made = speed(option.source, more, conditions_of(job, pool, read), option.tier and pool.nodes)
-    return made if isinstance(made, str) else ""
+    return limits_of(job, pool, option.recipe).problem(more) or (made if isinstance(made, str) else "")
 
 
 def _worth(name: Objective, option: Option) -> float:

@@ -87,8 +87,14 @@ def lines(status: PlanStatus) -> Iterator[str]:
         mark, _, rest = note.partition(": ")
         if mark in ("undecided", "spares"):
             yield note
-        elif not (once and mark in ("SIMULATED", "REPLAYED")):
+        elif not (once and mark in ("SIMULATED", "REPLAYED")) and not any(
+            mark == f"pool {pool.name}" and rest in (pool.provenance or "") for pool in status.pools
+        ):
             yield f"assumed: {rest if mark.isupper() else note}"
+
+
+_BEST = {"cost": "least cost", "time": "earliest end", "energy": "least energy"}
+"""By the plan's first objective."""
 
 
 def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
@@ -106,10 +112,11 @@ def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
     costs = ", ".join(f"{bound if unit != AT_MOST else ''}{text}{unit}" for text, unit in figures if text)
     yield f"costs: {costs}{scope}"
     gap = totals.gap_percent
-    sure = ["how far from the optimum: not known" if gap is None else f"at most {float(gap):.3g} % from the optimum"]
+    best = _BEST.get(totals.objective or "", "optimum")
+    sure = [f"how far from the {best}: not known" if gap is None else f"at most {float(gap):.3g} % from the {best}"]
     sure += ["that is more than was asked for"] if totals.gap_reached is False else []
     if bound:
-        sure = ["all figures are bounds: how far from the optimum is not known"]
+        sure = [f"all figures are bounds: how far from the {best} is not known"]
     if status.deadlines:
         sure.append(f"{status.deadlines} deadlines promised, each nine times in ten")
     if totals.joint_probability is not None:

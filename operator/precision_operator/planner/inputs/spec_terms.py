@@ -172,6 +172,10 @@ def _pool(pool: PlanPool, at: str) -> PoolTerms:
     )
 
 
+def _per_gpu_hour(text: str, field: str) -> float:
+    return positive(text, field, "give a number above 0; where nothing fails, give goodput 1 in place of failures")
+
+
 def _scaling(said: PlanPool | PlanSpec, at: str) -> Scaling | None:
     if not said.scaling:
         return None
@@ -230,7 +234,7 @@ def _goodput(said: PlanSpec | PlanPool | PlanJob, at: str) -> Goodput | None:
 def _failures(given: PlanFailures) -> Failures:
     at = "spec.failures"
     return Failures(
-        per_gpu_hour=_or_none(given.interruptions_per_gpu_hour, share, f"{at}.interruptionsPerGPUHour"),
+        per_gpu_hour=_or_none(given.interruptions_per_gpu_hour, _per_gpu_hour, f"{at}.interruptionsPerGPUHour"),
         stall_seconds=positive(given.checkpoint_stall_seconds, f"{at}.checkpointStallSeconds"),
         restart_minutes=positive(given.restart_minutes, f"{at}.restartMinutes"),
         interval_minutes=_or_none(given.checkpoint_minutes, positive, f"{at}.checkpointMinutes"),

@@ -29,7 +29,7 @@ from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import median, of_one_scope, steady
 from precision_operator.core.results.reading import Reading, RecipeRow
 from precision_operator.planner.inputs.fleet import Fleet, FleetNode, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
-from precision_operator.planner.inputs.quantities import InputProblem, UnusableInput
+from precision_operator.planner.inputs.quantities import InputProblem, UnusableInput, require
 from precision_operator.planner.inputs.terms import PoolTerms, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool, Key, PoolSample
 from precision_operator.planner.rates.failures import spares
@@ -100,6 +100,8 @@ def _spares(name: str, pool: PoolTerms, nodes: int, gpus: int, terms: Terms) -> 
     """Nodes that no job gets; never those of jobs that run already."""
     running = sum(job.running.gpus for job in terms.jobs if job.running and job.running.pool == name)
     wanted = pool.spare_nodes
+    few = f"{wanted} of {nodes} nodes are all of them: leave one to jobs at least"
+    require(not nodes or (wanted or 0) < nodes, f"spec.pools[{pool.name}].spareNodes", few)
     if wanted is None:
         has_goodput = pool.goodput or terms.goodput
         wanted = 0 if has_goodput or not nodes else spares(terms.failures, nodes, gpus, pool.repair_days)

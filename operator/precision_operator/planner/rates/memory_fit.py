@@ -6,6 +6,7 @@ again. Who trains with a coarser split or FP32 gradients needs more. By `precisi
 that the agent and `dry-run` use; weights, gradients and optimizer may take up to 0.8 of a GPU's memory.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from precision_api.models.shapes import Split
 from precision_operator.planner.inputs.terms import JobTerms
 from precision_operator.planner.inputs.workloads import JobWorkload
 from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.rates.size_law import Sized
 
 MOST_GPUS = 1 << 20
 GIBIBYTE = 2**30
@@ -47,6 +49,11 @@ class SizeLimits:
         return self.why_most if self.most is not None and gpus > self.most else ""
 
 
+def limits_of(job: JobTerms, pool: CandidatePool, recipe: Recipe) -> SizeLimits:
+    """None for jobs that run already, and for those that ignore them."""
+    return SizeLimits() if job.running or job.fit.ignored else true_limits(job, pool, recipe)
+
+
 def true_limits(job: JobTerms, pool: CandidatePool, recipe: Recipe) -> SizeLimits:
     """The limits by memory and batch, whatever the job says of checking them."""
     memory, fit = memory_bytes(pool), job.fit
@@ -54,12 +61,16 @@ def true_limits(job: JobTerms, pool: CandidatePool, recipe: Recipe) -> SizeLimit
     if memory is not None:
         least = fewest_gpus(job.target, recipe, memory, fit.gpus_per_replica)
         why_least = _too_few(job, pool, recipe, least, memory)
-        copy = copy or _copy(job.target, recipe, memory)
+        copy = copy or max(_copy(job.target, recipe, memory), _sharing(job.target, pool))
     sequences = fit.most_batch or fit.global_batch
     if sequences is None or copy is None:
         return SizeLimits(least, None, why_least)
     most = sequences * copy
-    assumed = "" if fit.gpus_per_replica else ", taken as the fewest that could hold it (give gpusPerReplica)"
+    assumed = (
+        ""
+        if fit.gpus_per_replica
+        else ", taken as the fewest that could hold it, or as published (give gpusPerReplica)"
+    )
     why_most = (
         f"a global batch of {sequences} sequences feeds {most} GPUs at most: one sequence for each copy of the "
         f"model, {copy} GPUs a copy{assumed}"
@@ -89,6 +100,13 @@ def _copy(wanted: JobWorkload, recipe: Recipe, memory: int) -> int:
     """The fewest GPUs that one copy of the model could be split over, a power of two: with its optimizer elsewhere."""
     least = _first(lambda gpus: _fits(_memory(wanted, recipe, MOST_GPUS, gpus), memory))
     return 1 << (least - 1).bit_length()
+
+
+def _sharing(wanted: JobWorkload, pool: CandidatePool) -> int:
+    """The most GPUs that shared one sequence in published jobs."""
+    gpu = part(pool.product)
+    of = Sized(wanted, gpu.product if gpu else pool.product, 1, 1.0, (None, None)).published
+    return math.ceil((wanted.sequence_length or 1) / of.fewest_tokens) if of else 1
 
 
 def _first(holds: Callable[[int], bool]) -> int:

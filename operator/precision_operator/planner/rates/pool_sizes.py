@@ -14,7 +14,7 @@ from precision_operator.planner.rates import bands
 from precision_operator.planner.rates.bands import Figures
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.failures import progress
-from precision_operator.planner.rates.memory_fit import SizeLimits, true_limits
+from precision_operator.planner.rates.memory_fit import SizeLimits, limits_of
 from precision_operator.planner.rates.speed import (
     RateSource,
     beyond_published,
@@ -140,8 +140,7 @@ def sizes_of(
         if isinstance(source, str) or isinstance(electric, str):
             refusals[f"{pool.name} {recipe}"] = str(electric)
             continue
-        limits = SizeLimits() if job.running or job.fit.ignored else true_limits(job, pool, source.recipe)
-        row = OfferedRecipe(source, electric, limits, known_gpus(source))
+        row = OfferedRecipe(source, electric, limits_of(job, pool, source.recipe), known_gpus(source))
         offered, why = _rows(row, numbers * block, block, conditions_of(job, pool, terms), clock)
         rows.append(offered)
         recipes.append(row)
@@ -156,7 +155,7 @@ _Rows = tuple[Figures, ...]
 
 
 def _rows(row: OfferedRecipe, gpus: Counts, block: int, conditions: Conditions, clock: PlanClock) -> tuple[_Rows, str]:
-    """(what can be had, why the smallest size that can't be had can't)."""
+    """(what can be had, why the smallest size that can't be had can't; where there is none, why the largest can't)."""
     pool, sample = row.source.pool, row.source.sample
     allowed = (gpus >= row.limits.least) & (gpus <= min(row.known, row.limits.most or row.known))
     refusals = [(size, _refusal(row, size)) for size in gpus[~allowed][:1].tolist()]
@@ -171,7 +170,8 @@ def _rows(row: OfferedRecipe, gpus: Counts, block: int, conditions: Conditions, 
         refusals += [(size, str(speed(row.source, size, conditions, tier))) for size in inside[~held][:1].tolist()]
         tiers = np.full(len(inside), tier)
         columns.append([column[held] for column in (inside, tiers, middle, promised)])
-    return tuple(map(np.concatenate, zip(*columns, strict=True))), min(refusals, default=(0, ""))[1]
+    first = min if any(len(column[0]) for column in columns) else max
+    return tuple(map(np.concatenate, zip(*columns, strict=True))), first(refusals, default=(0, ""))[1]
 
 
 def size_rates(

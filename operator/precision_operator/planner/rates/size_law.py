@@ -163,7 +163,7 @@ class Sized:
         """Why nothing is known of so many GPUs, with the remedy; empty where something is."""
         why = next((why for mask, why in self._unknown(np.array([float(gpus)])) if mask[0]), "")
         at = self.published.fewest if self.huge and self.published and self.base < self.published.fewest else gpus
-        batch = "globalBatch, " if "globalBatch" in why else ""
+        batch = "globalBatch, " if "globalBatch" in why else "a larger globalBatch, " if "its batch" in why else ""
         remedy = f"give {batch}scaling, or in jobRates one rate at {at} GPUs or more"
         return why and f"{NOT_KNOWN} for {gpus} GPUs: {why}; {remedy}"
 

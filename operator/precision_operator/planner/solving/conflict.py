@@ -207,5 +207,7 @@ def way_out(conflict: Conflict, tried: bool) -> str:
 def clash_words(conflict: Conflict, tried: bool) -> str:
     """Which limits clash, in one sentence; empty where none is known."""
     clash = " and ".join(named(group) for group in conflict.clashing)
-    begin = "With the sizes that were tried, these limits clash" if tried else "These limits clash"
-    return f"{begin}: {clash}" if clash else ""
+    begin = "With the sizes that were tried, " if tried else ""
+    words = "this limit can't be kept" if len(conflict.clashing) == 1 else "these limits clash"
+    words = f"{begin}{words}: {clash}"
+    return f"{words[0].upper()}{words[1:]}" if clash else ""
