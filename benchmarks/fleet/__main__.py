@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ from benchmarks.reconcile import provenance
 from benchmarks.sizes import etcd_size
 from precision_api.facts.names import API_VERSION, LABEL_PROFILE_UID, PROFILE_KIND
 from precision_lab.cluster.kwok import LEASE_SECONDS
+from precision_lab.fleet.hardware import HARDWARE
 from precision_lab.processes.processes import ticks
 from precision_operator.cluster import paths
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
@@ -117,9 +119,9 @@ class Run:
         on = self.on
         if self.profiles:
             self._forget(self.profiles[-1])
-        pools = [{"name": "NVIDIA-B300", "maxConcurrent": max(1, on.places // 2)}]
+        pools = [{"name": HARDWARE["B300"].label, "maxConcurrent": on.places // 4 + 1}]
         rollout = {"maxConcurrent": on.places, "pools": pools, "powerBudgetWatts": on.places * 9_000}
-        rollout |= {"perTopology": [{"key": "topology.kubernetes.io/rack", "max": 12}]}
+        rollout |= {"perTopology": [{"key": "topology.kubernetes.io/rack", "max": min(12, on.places)}]}
         spec = {"workload": {"preset": "llama3-8b"}, "recipes": [*RECIPES], "rollout": rollout}
         etcd = etcd_size(on.lab)
         self._start_phase()
@@ -331,6 +333,8 @@ def main() -> int:
     if min(options.nodes) < 20:
         parser.error("--nodes: at least 20, so that each product has idle and busy ones")
     broken = False
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a script's background ignores Ctrl-C: all is cleaned up
+        signal.signal(number, signal.default_int_handler)
     for nodes in options.nodes:
         try:
             row = run(nodes)

@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 
 Json = dict[str, Any]
 WIDTH, HEIGHT, LEFT, TOP, ACROSS = 360, 220, 60, 40, 3
+SATURATED = 0.95
 COLOURS = ("#0072B2", "#D55E00", "#009E73")
 
 
@@ -23,6 +24,7 @@ def table(row: Json) -> Iterator[str]:
         yield (
             f"{client['turn']}: {client['seconds']:.1f} s for {client['nodes']} nodes, {each:.1f} ms of CPU a node, "
             f"peak {client['peakMiB']:.0f} MiB; others took {machine['othersCores']:.1f} cores"
+            f"{_saturated(machine, row)}"
         )
     scrape, rules, query = row["scrape"], row["slowestRuleGroup"], row["slowestQuery"]
     yield (
@@ -42,7 +44,7 @@ def _phase(name: str, phase: Json, row: Json) -> Iterator[str]:
     cpu, peak = machine["cpuSeconds"], machine["peakMiB"]
     yield (
         f"{name}: {machine['seconds']:.1f} s, {jobs} Jobs; others took {machine['othersCores']:.1f} cores, "
-        f"load {machine['load']:.1f}"
+        f"load {machine['load']:.1f}{_saturated(machine, row)}"
     )
     if jobs:
         places = f"{phase['placesInUse']:.1f} of {row['places']}" if phase["placesInUse"] is not None else "-"
@@ -70,6 +72,12 @@ def _phase(name: str, phase: Json, row: Json) -> Iterator[str]:
     yield f"  all CPU, s: {', '.join(f'{key} {seconds:.1f}' for key, seconds in cpu.items())}"
     asked = ", ".join(f"{what} {count}" for what, count in phase["requests"].items())
     yield f"  requests: {asked or 'none'}; refused: {phase['refused'] or 'none'}"
+
+
+def _saturated(machine: Json, row: Json) -> str:
+    if machine["busyCores"] < SATURATED * row["settings"]["cores"]:
+        return ""
+    return "; the machine was busy throughout, so seconds are its own, not the program's"
 
 
 def _seconds(value: float | None) -> str:

@@ -64,7 +64,7 @@ class Meter:
     _since: float = 0.0
 
     def look(self) -> Json:
-        """Seconds of CPU by process, of all others on the machine (in cores), peaks in MiB."""
+        """Seconds of CPU by process, what others took and what all took (in cores), peaks in MiB."""
         spent: dict[str, float] = {}
         for name, state in self.lab.processes.states().items():
             with suppress(FileNotFoundError, StopIteration):
@@ -79,6 +79,7 @@ class Meter:
             "seconds": now - self._since,
             "cpuSeconds": {name: round(seconds, 2) for name, seconds in spent.items()},
             "othersCores": round(others / max(now - self._since, 1e-3), 2),
+            "busyCores": round((machine - self._machine) / max(now - self._since, 1e-3), 2),
             "load": os.getloadavg()[0],
             "peakMiB": {name: round(mib) for name, mib in self.peaks.items()},
         }
