@@ -41,6 +41,7 @@ from precision_operator.planner.inputs.snapshot import fleet_of
 from precision_operator.planner.inputs.terms import Failures
 from precision_operator.planner.rates.failures import PER_GPU_HOUR, share
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
+from tests.support.golden import beside
 
 UNIT = "spec.jobs.0.tokens: write a number and K, M, B or T, for example 15T, not '15 trillion'"
 
@@ -298,43 +299,13 @@ def test_the_answer_comes_first_then_schedule_and_jobs_with_tflops_dates_and_dea
     assert "budget 600 kW" in drawn.svg
 
 
-@pytest.mark.parametrize(
-    ("name", "said", "silent"),
-    [
-        (
-            "1-impossible",
-            ["This limit can't be kept: the deadline of job continue (14 days). ", "0.237 more days for job continue"],
-            "by one limit alone|problem:",
-        ),
-        ("2-not-known", ["has 128 GPUs (known: up to 2 times that); give scaling"], "the other's rate"),
-        (
-            "3-undecided",
-            [
-                "No recipe in it has a known risk.",
-                "of bf16's rate: to know is worth up to 8.2 days and $12,600 together",
-            ],
-            "the other's rate",
-        ),
-        (
-            "4-reservation",
-            [
-                "kW at most (without the rest of a node, cooling or losses, idle GPUs)",
-                "at most 0 % from the least cost, 2/2 deadlines",
-                "; made-up figures: 96 verified; ",
-                "By enforced limits, without the rest of a node, cooling or losses, idle GPUs.",
-                "Costs are before committedGPUHours, which the table of jobs takes off.",
-                "costs of GB200 fp8_current are at least these",
-            ],
-            "all that PUE and overhead add",
-        ),
-    ],
-)
-def test_the_pages_that_readers_got_do_not_contradict_themselves(name: str, said: list[str], silent: str) -> None:
+@pytest.mark.parametrize("name", PAGES := beside(__file__))
+def test_the_pages_that_readers_got_do_not_contradict_themselves(name: str) -> None:
     plans = ROOT / "benchmarks" / "plan_readers"
     files = ["-f", str(plans / f"{name}.yaml"), "--fleet", str(plans / "fleet.json"), "--at=2026-12-01T00:00:00Z"]
     shown = unescape(CliRunner().invoke(app, ["plan", *files, "-o", "html"]).stdout)
-    assert [words for words in said if words not in shown] == []
-    assert not re.search(silent, shown)
+    assert [words for words in PAGES[name]["said"] if words not in shown] == []
+    assert not re.search(PAGES[name]["silent"], shown)
 
 
 def test_a_deadline_that_is_not_promised_says_so() -> None:

@@ -19,6 +19,7 @@ from precision_operator.planner.solving.linear import run
 from precision_operator.planner.solving.options import offers, sizes
 from tests.planner.test_time_limit import model
 from tests.support.fleets import NOW, fleet, job, node, pool, spec
+from tests.support.golden import beside
 from tests.support.plan_checker import broken, in_every_order
 
 SMALL = {"tokens": "10B"}
@@ -35,32 +36,13 @@ def answered(*jobs: dict[str, Any], **changes: Any) -> tuple[PlanAnswer, PlanSta
     return found, status(found)
 
 
-SHORT_OF_POWER = {"power": {"budget": "100kW", "pue": "1.2", "overhead": {"gpu": "1.3"}}}
-PROVED = {
-    "more work before the deadlines than GPUs": (
-        [waiting("b", deadlineDays="1.4"), waiting("c", deadlineDays="1.4")],
-        {},
-        ("the 128 GPUs of pool H100", "the deadline of job b (1.4 days)", "the deadline of job c (1.4 days)"),
-    ),
-    "a deadline of what comes later": (
-        [waiting("b"), waiting("c"), job("d", after=["b", "c"], deadlineDays="1.9", **SMALL)],
-        {},
-        ("the 128 GPUs of pool H100", "the deadline of job d (1.9 days)"),
-    ),
-    "a waiting job has no power even alone": ([waiting("b", **WHOLE)], SHORT_OF_POWER, ("the power budget of 0.1 MW",)),
-    "more work before the deadline than power": (
-        [waiting("b", deadlineDays="2"), waiting("c", deadlineDays="2")],
-        SHORT_OF_POWER,
-        ("the power budget of 0.1 MW", "the deadline of job b (2 days)", "the deadline of job c (2 days)"),
-    ),
-}
+PROVED = beside(__file__)
 
 
-@pytest.mark.parametrize(("jobs", "changes", "clash"), PROVED.values(), ids=PROVED)
-def test_what_no_queue_can_hold_is_proved_and_its_limits_are_named(
-    jobs: list[dict[str, Any]], changes: dict[str, Any], clash: tuple[str, ...]
-) -> None:
-    found, told = answered(*jobs, **changes)
+@pytest.mark.parametrize("case", PROVED)
+def test_what_no_queue_can_hold_is_proved_and_its_limits_are_named(case: str) -> None:
+    clash = PROVED[case]["clash"]
+    found, told = answered(*(job(**row) for row in PROVED[case]["jobs"]), **PROVED[case].get("changes", {}))
     assert (told.phase, ENDS[told.phase]) == ("Infeasible", NO_ANSWER)
     assert found.not_known is None
     begin = "This limit can't be kept: " if len(clash) == 1 else "These limits clash: "
