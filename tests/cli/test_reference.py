@@ -244,8 +244,8 @@ def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_
         it["status"]["acceptance"] = {"verdict": verdict, "reason": "x"}
     api.reports(passing, failing)
     (row,) = api.printed("acceptance")
-    counts = {"nodes": 6, "true": 0, "false": 0, "unknown": 0, "neverJudged": 6, "held": 0}
-    assert row == {"pool": row["pool"], **counts, "wouldOpen": 1, "wouldClose": 1, "minutes": 21}
+    counts = {"nodes": 6, "true": 0, "stale": 0, "false": 0, "unknown": 0, "neverJudged": 6, "held": 0}
+    assert row == {"pool": row["pool"], **counts, "wouldOpen": 1, "wouldClose": 1, "minutes": 21, "conditions": {}}
     for said in (
         "acceptance.nodeCondition.enabled",
         "outside the profile's target, which no verdict opens: 1.",
@@ -259,10 +259,15 @@ def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_
     api.collections[paths.NODES][5]["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-H200"
     row, other = api.printed("acceptance")
     assert (other["pool"], other["minutes"]) == ("NVIDIA-H200", 7), "pools share the profile's concurrency"
-    counts = {"nodes": 5, "true": 2, "false": 1, "unknown": 1, "neverJudged": 1, "held": 1}
+    counts = {"nodes": 5, "true": 2, "stale": 0, "false": 1, "unknown": 1, "neverJudged": 1, "held": 1}
+    conditions = {f"{status}, {reason}, of this boot": 1 for status, reason in states}
+    assert {words: of["nodes"] for words, of in row.pop("conditions").items()} == conditions
     assert row == {"pool": row["pool"], **counts, "wouldOpen": 0, "wouldClose": 1, "minutes": 7}, (
         "no run of n2 or n3 is due"
     )
+    api.collections[paths.NODES][0]["status"]["nodeInfo"]["bootID"] = "next"
     api.collections[paths.NODES][3]["status"]["conditions"][-1]["reason"] = "SubjectChanged"
-    assert [it["minutes"] for it in api.printed("acceptance")] == [14, 14]
-    assert api.run("acceptance").stdout.startswith("POOL  ")
+    assert [(it["stale"], it["minutes"]) for it in api.printed("acceptance")] == [(1, 14), (0, 14)]
+    said = api.run("acceptance").stdout
+    assert said.startswith("POOL  ")
+    assert ": 1 True, Pass, stale: it restarted, the oldest n0 (unknown): the operator, unless it is down" in said

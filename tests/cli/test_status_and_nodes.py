@@ -17,6 +17,7 @@ from precision_operator.cli.output import as_columns
 from precision_operator.cli.results import figures_view, reading_of
 from precision_operator.cluster import Cluster, paths
 from precision_operator.cluster.client import PAGE_ITEMS as PAGE
+from precision_operator.core.observe.node_gate import CONDITION
 from precision_operator.core.observe.views import report_view
 from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
@@ -245,6 +246,32 @@ def test_the_verdict_is_told_with_one_act_and_listed_where_one_is_asked_for(api:
     listed = api.run("status").stdout.splitlines()
     assert ("NOT ACCEPTED" in listed[0], listed[1].split()[4:7]) == (True, ["0", "5", "1"])
     assert "5 accepted, 1 not accepted" in api.run("status", "nightly").stdout
+
+
+CONDITIONS = {
+    "Unknown, NotListed, of this boot": "no run: bring the profile and the chart's",
+    "False, Fail, of this boot": "a Pass of each profile that it is failed by",
+    "True, FailHeld, of this boot": "drain it: it becomes False once",
+    "True, Pass, of this boot": "a Fail, or another boot, driver or GPUs, takes True away",
+    "True, Pass, stale: it restarted": "the operator, unless it is down, makes it Unknown",
+}
+
+
+@pytest.mark.parametrize("says", CONDITIONS)
+def test_why_says_first_what_the_nodes_condition_says_and_what_is_next(api: Api, says: str) -> None:
+    (status, reason, whose), node = says.split(", "), node_object(name="n1", boot="b")
+    message = f"x (node uid-n1, boot {'a' if 'restarted' in whose else 'b'})"
+    held = {"type": CONDITION, "status": status, "reason": reason, "message": message}
+    node["status"]["conditions"].append(held)
+    api.profiles(profile_object())
+    api.reports(measured("n1", acceptance=acceptance("Pass", "WithinLimits")))
+    hold_cluster(api, node)
+    for form in ("table", "wide"):
+        stdout = " ".join(api.run("why", "n1", "-o", form).stdout.split())
+        assert stdout.startswith(f"Node n1: ComputeAccepted is {says} since unknown message {message}")
+        assert f" next {CONDITIONS[says]}" in stdout
+    condition = api.printed("why", "n1")[0]["nodeCondition"]
+    assert (condition["status"], condition["reason"], condition["message"]) == (status, reason, message)
 
 
 @pytest.mark.parametrize(("verdict", "to_do"), [("Fail", False), ("Inconclusive", True)])

@@ -28,7 +28,7 @@ from precision_api.models.workload import Workload, resolve
 from precision_lab.fleet.fleet import demo_fleet, manifests
 from precision_operator.cli import COMMANDS, app
 from precision_operator.cli import app as plugin
-from precision_operator.cli.commands.why import ACTS
+from precision_operator.cli.condition_words import ACTS
 from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.eligibility.checks import matches
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile

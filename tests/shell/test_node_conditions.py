@@ -17,6 +17,7 @@ from precision_api.exchange.result import Software
 from precision_api.facts.names import ANNOTATION_CLOSED, DEFAULT_POOL_LABEL
 from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance
 from precision_operator.cluster import ApiError, paths
+from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.configuration import FleetLimits, FleetTopologyLimit
 from precision_operator.core.observe.gpu_slices import Gpu, PublishedGpus
 from precision_operator.core.observe.node_gate import CONDITION, NodeVerdict, node_verdict
@@ -561,8 +562,11 @@ async def test_a_pass_that_ends_before_it_can_be_written_leaves_no_true_of_anoth
 async def test_leaders_that_change_hide_no_stale_true_and_nobody_who_waits() -> None:
     one = One()
     await one.measure()
+    one.wait(timedelta(days=20))
     one.server.guarded = False
     one.boot(NODE)
+    ready = one.server.objects[f"{paths.NODES}/{NODE}"]["status"]["conditions"][0]
+    ready["lastTransitionTime"] = format_time(one.now())
     for minutes in (20, 40, 60):
         one.start()
         for _ in range(2):

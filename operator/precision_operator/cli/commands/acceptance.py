@@ -2,16 +2,17 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from precision_api.facts.names import grouped
 from precision_operator.cli.columns import Column, Columns, as_cells, keys
+from precision_operator.cli.condition_words import by_headline
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.gathering import facts_of_nodes
 from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, asks_cluster
-from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
 from precision_operator.cli.results import of_profile, results
 from precision_operator.cli.terminal import fail, note, say
 from precision_operator.cluster import Cluster
@@ -48,10 +49,19 @@ def acceptance(
 
     owner, reports, nodes = ask_cluster(reach, work)
     rows = _rows(owner, reports, nodes)
-    body = [as_cells(COLUMNS, row) for row in rows]
-    say(printed(rows, output, lambda wide: as_columns(body), rows, keys(COLUMNS)))
+    say(printed(rows, output, lambda wide: _text(rows), rows, keys(COLUMNS)))
     if rows and all(row["neverJudged"] == row["nodes"] for row in rows):
         note("No Node has the condition: the chart value acceptance.nodeCondition.enabled has it written.")
+
+
+def _text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The pools, then what the conditions of each say, and what changes them."""
+    says = (
+        wrapped(f"{row['pool']}: {of['nodes']} {words}, the oldest {of['oldest']} ({of['since']}): {of['next']}", 2)
+        for row in rows
+        for words, of in row["conditions"].items()
+    )
+    return "\n".join((as_columns([as_cells(COLUMNS, row) for row in rows]), *says))
 
 
 def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Collection[NodeFacts]) -> list[dict[str, Any]]:
@@ -67,20 +77,21 @@ def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Collection[N
     for pool, there in sorted(grouped((facts.pool, facts) for facts in nodes).items()):
         says = {it.uid: it.verdict[:2] for it in there}
         tally = Counter(status for status, _ in says.values())
-        row = {"pool": pool, "nodes": len(there), "true": tally["True"], "false": tally["False"]}
-        row |= {"unknown": tally["Unknown"], "neverJudged": tally[""]}
+        row: dict[str, Any] = {"pool": pool, "nodes": len(there), "true": tally["True"]}
+        stale = [it for it in there if it.verdict.status == "True" and changed_subject(it)]
+        row |= {"stale": len(stale), "false": tally["False"], "unknown": tally["Unknown"], "neverJudged": tally[""]}
         row["held"] = sum(reason == "FailHeld" for _, reason in says.values())
         row["wouldOpen"] = sum(verdicts.get(uid) == "Pass" and status != "True" for uid, (status, _) in says.items())
         row["wouldClose"] = sum(verdicts.get(uid) == "Fail" and status != "False" for uid, (status, _) in says.items())
         row["minutes"] = minutes if due & says.keys() else 0
-        rows.append(row)
+        rows.append(row | {"conditions": by_headline(there)})
     return rows
 
 
 HEADERS = {
-    "pool": "pool", "nodes": "nodes", "true": "True", "false": "False", "unknown": "Unknown",
+    "pool": "pool", "nodes": "nodes", "true": "True", "stale": "of them stale", "false": "False", "unknown": "Unknown",
     "neverJudged": "never judged", "held": "held by 10 %", "wouldOpen": "would open", "wouldClose": "would close",
     "minutes": "minutes to measure",
 }  # fmt: skip
 """`would`: by the verdicts that the reports hold, whatever the chart lets reach a Node."""
-COLUMNS: Columns[Any] = tuple(Column(key, header=header) for key, header in HEADERS.items())
+COLUMNS: Columns[Any] = (*(Column(key, header=header) for key, header in HEADERS.items()), Column("conditions"))

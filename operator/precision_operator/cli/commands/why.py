@@ -1,14 +1,16 @@
 """`kubectl precision why NODE`: where a node stands in each profile, why, and what to do next."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Annotated, Any
 
 import typer
 
+from precision_api.facts.names import DEFAULT_POOL_LABEL
 from precision_api.facts.recipes import recipe_name
 from precision_api.kinds.report import ReportAcceptance, ReportAttempt
 from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
+from precision_operator.cli.condition_words import ACTS, SEE, condition_said, headline
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.gathering import Seen, gathered
 from precision_operator.cli.object_ref import bare_node
@@ -20,6 +22,9 @@ from precision_operator.cluster import paths
 from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.slowness import PeerComparison
 from precision_operator.core.status.why import NodeAnswer, why
+
+Condition = Mapping[str, Any] | None
+"""What the Node's condition of ours says; None where it has none."""
 
 
 @asks_cluster
@@ -40,9 +45,11 @@ def why_node(
     answers = [answer for answer in readable if namespace in (None, answer.profile.namespace)]
     chosen = [answer for answer in answers if profile in (None, answer.profile.name)]
     _check(node, namespace, profile, seen, reach)
-    table = columns(node)
+    there = seen.observed.facts_of(DEFAULT_POOL_LABEL).values()
+    condition = next((condition_said(facts) for facts in there if facts.name == node), None)
+    said, table = _on_node(node, condition), columns(node, condition)
     rows = [as_row(table, answer) for answer in chosen]
-    say(printed(rows, output, lambda more: (wide if more else text)(node, chosen), rows, keys(table)))
+    say(printed(rows, output, lambda more: said + (wide if more else text)(node, chosen), rows, keys(table)))
 
 
 def _check(node: str, namespace: str | None, profile: str | None, seen: Seen, reach: Reach) -> None:
@@ -75,8 +82,19 @@ def text(node: str, answers: Sequence[NodeAnswer]) -> str:
     """A paragraph for each profile, headed by profile, state and reason."""
     if not answers:
         return f"Node {node}: there is no profile to measure it. Create one: kubectl explain pp.spec"
-    details = ("".join(f"\n{wrapped(f'  {title:<13}{words}', 15)}" for title, words in _lines(it)) for it in answers)
-    return "\n\n".join(map("".join, zip(map(_head, answers), details, strict=True)))
+    return "\n\n".join(_head(answer) + _titled(_lines(answer)) for answer in answers)
+
+
+def _on_node(node: str, condition: Condition) -> str:
+    """A paragraph with what the Node's condition says, which comes first; nothing where it has none."""
+    if condition is None:
+        return ""
+    lines = [(title, condition[title]) for title in ("since", "message", "next")]
+    return f"Node {node}: ComputeAccepted is {headline(condition)}{_titled(lines)}\n\n"
+
+
+def _titled(lines: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"\n{wrapped(f'  {title:<13}{words}', 15)}" for title, words in lines)
 
 
 def _head(answer: NodeAnswer) -> str:
@@ -133,20 +151,6 @@ def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
 AGAINST: Mapping[str, str] = {
     "reference": "the golden nodes", "node": "the median of the node's other GPUs", "change": "its own first Pass",
 }  # fmt: skip
-_ACTS = (
-    ("TooSlow RowRemapFailed", "run NVIDIA's field diagnostics on the GPU"),
-    ("Throttled", "cool it, or look at its power feed"),
-    ("UncorrectableECC RowRemapPending GPUUnhealthy", "reset the GPU, or fix its driver"),
-    ("NotYet BetweenLimits SubjectChanged Expired RunsLost", "wait, or measure it again: kubectl precision rerun NODE"),
-    ("Crashed", "look for Xid errors in its kernel's log, then measure it again"),
-    ("Fallback Unverified OtherLayers NumericalError Partial NotMeasured", "nobody at the node: it is software"),
-    ("HostBound OtherDepth", "look what else runs on its host, or give the agent more CPU"),
-    ("WithinLimits Simulated", "nobody has to do anything"),
-    ("OtherKey OtherGPUs NoReference NotDetectable FewGoldenNodes ReferenceDrifted ReferenceTooOld ReferenceReplaced",
-     "make a reference: kubectl precision reference create NAME --dry-run"),
-)  # fmt: skip
-ACTS = {reason: act for reasons, act in _ACTS for reason in reasons.split()}
-"""What one does, by the reason of a verdict."""
 
 
 def _verdict(acceptance: ReportAcceptance) -> Iterator[tuple[str, str]]:
@@ -162,7 +166,7 @@ def _verdict(acceptance: ReportAcceptance) -> Iterator[tuple[str, str]]:
         yield "by", f"{worst.off:+.1f} % with {recipe_name(worst.recipe)}; {limit}"
         name, sha256 = acceptance.reference.name, acceptance.reference.sha256
         yield "against", f"{AGAINST[worst.check]}, by reference {name} ({sha256[:12]})"
-    yield "do", ACTS.get(acceptance.reason, "see docs/verdict.md of the operator's version")
+    yield "do", ACTS.get(acceptance.reason, SEE)
 
 
 def _stands(judged: Judged) -> str:
@@ -183,10 +187,11 @@ def _named(reason: str, message: str | None) -> str:
     return f"{reason}: {message}" if message else reason
 
 
-def columns(node: str) -> Columns[NodeAnswer]:
+def columns(node: str, condition: Condition = None) -> Columns[NodeAnswer]:
     """What is told of the node's answers; absent is null."""
     return (
         Column("node", lambda _: node),
+        Column("nodeCondition", lambda _: condition),
         Column("namespace", lambda answer: answer.profile.namespace),
         Column("profile", lambda answer: answer.profile.name),
         Column(header="profile", cell=lambda row: f"{row['namespace']}/{row['profile']}"),

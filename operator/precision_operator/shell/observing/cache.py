@@ -177,11 +177,11 @@ def _pick(raw: Raw, part: str, *keys: str) -> dict[str, Any]:
 
 
 def _node(raw: Raw) -> dict[str, Any]:
-    """Heartbeats must not look like changes: of conditions only Ready and NVCRE's, without their times, and ours."""
+    """Heartbeats must not look like changes: of conditions only Ready and NVCRE's, without those, and ours."""
     status = _pick(raw, "status", "allocatable", "capacity", "nodeInfo")
     conditions = (raw.get("status") or {}).get("conditions") or []
     ready = [c for c in conditions if c.get("type") in ("Ready", NOT_CERTIFIED)]
-    keep = ("type", "status", "reason", "message")
+    keep = ("type", "status", "reason", "message", "lastTransitionTime")
     ours = [c for c in conditions if c.get("type") == CONDITION]
     status["conditions"] = [{key: c[key] for key in keep if key in c} for c in ready] + ours
     status["nodeInfo"] = {k: v for k, v in (status.get("nodeInfo") or {}).items() if k in ("architecture", "bootID")}
