@@ -14,12 +14,12 @@ DOUBTS = ("FailUnconfirmed", "FailHeld")
 
 def wrong(record: Record) -> list[str]:
     """What was written to Nodes and should not have been, in words."""
-    errors, closings = list[str](), list[datetime]()
+    errors, closings = list[str](), dict[str, datetime]()
     for number, write in enumerate(record.written):
         earlier = [other for other in record.written[:number] if other.subject.uid == write.subject.uid]
         faults = _opening_faults(record, write)
         if write.closes:
-            closings.append(write.at)
+            closings[write.subject.uid] = write.at
             faults += _closing_faults(record, write, earlier, closings)
         faults += _text_faults(record, write, earlier)
         status = write.before.get("status", "") or "nothing"
@@ -55,9 +55,9 @@ def _failing(record: Record, write: Written) -> list[str]:
 
 
 def _closing_faults(
-    record: Record, write: Written, earlier: list[Written], closings: list[datetime]
+    record: Record, write: Written, earlier: list[Written], closings: dict[str, datetime]
 ) -> list[str]:  # fmt: skip
-    """Why a node should not have been closed, or not yet; `closings` are the times of all until now."""
+    """Why a node should not have been closed, or not yet; `closings` are the last of each node until now."""
     runs = record.counting(write.subject, write.at, write.process)
     bad_runs, first_doubt = [run for run in runs if record.is_bad(run, write.at)], None
     for other in reversed(earlier):
@@ -69,7 +69,7 @@ def _closing_faults(
         faults.append("no bad run of this process, or it was not said before")
     elif bad_runs[-1].at - first_doubt < HOUR - timedelta(seconds=2):
         faults.append("confirmed too soon")
-    if sum(write.at - at < DAY for at in closings) > max(1, record.nodes // 10):
+    if sum(write.at - at < DAY for at in closings.values()) > max(1, record.nodes // 10):
         faults.append("more than a tenth in a day")
     return faults
 

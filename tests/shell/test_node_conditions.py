@@ -26,7 +26,6 @@ from precision_operator.core.results.node_condition import Evidence, writes
 from precision_operator.monitoring.health_alerts import HEALTH_ALERTS
 from precision_operator.shell.acting import late_writes
 from precision_operator.shell.acting.node_conditions import OPEN_PROBLEMS, WRITES_AT_ONCE
-from precision_operator.shell.telemetry import CONDITION_PROBLEMS
 from tests.support.golden_nodes import measured_node
 from tests.support.operator_in_memory import PROFILES, REPORTS
 
@@ -118,13 +117,13 @@ async def test_swapped_gpus_and_mig_change_a_node_whose_gpus_are_claimed_and_a_d
     judged = Evidence("", ReportAcceptance(verdict="Pass", subject=subject))
 
     def written(facts: NodeFacts, *evidence: Any) -> list[Mapping[str, str]]:
-        return [it.row for it in writes({facts.uid: facts}, {facts.uid: ()}, {facts.uid: evidence}, {}, {}, one.now())]
+        return [it.row for it in writes({facts.uid: facts}, {facts.uid: ()}, {facts.uid: evidence}, {}, one.now())]
 
     here, mig, is_changed = CHANGES[what]
     stands = node_verdict({"conditions": written(facts, judged)})
     free = 0 if here.incomplete else len(here.free_of_taints)
     claimed = replace(facts, way="claim", gpus=free, capacity_gpus=0, published=here, verdict=stands, mig=mig)
-    for evidence in ((judged,), ()):
+    for evidence in ((judged,), (Evidence(""),)):
         rows = [(row["status"], row["reason"]) for row in written(claimed, *evidence)]
         assert rows == [("Unknown", "SubjectChanged")] * is_changed
 
@@ -400,6 +399,16 @@ async def test_an_ill_gpu_of_an_open_node_is_confirmed_by_the_second_agent_that_
     assert one.says == ("False", "FailConfirmed")
 
 
+async def test_a_node_that_was_closed_is_closed_again_whatever_else_was_that_day() -> None:
+    fleet = Fleet(size=3)
+    await fleet.all_measured()
+    await fails_twice(fleet, NODE)
+    for _ in range(2):
+        assert [row["reason"] for row in fleet.conditions().values()] == ["FailConfirmed", "Pass", "Pass"]
+        fleet.conditions()[NODE].update(status="True", reason="ByHand", message="opened by jan")
+        await fails_twice(fleet, NODE)
+
+
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_a_held_fail_closes_nothing_once_nobody_says_it_any_more(is_deleted: bool) -> None:
     fleet = Fleet(size=3)
@@ -604,9 +613,15 @@ async def test_a_label_alone_takes_no_true_away(what: str) -> None:
     assert (one.says, one.loop.jobs()) == (("True", "Pass"), {})
 
 
-def test_each_problem_has_its_alert() -> None:
-    said = "".join(alert.expr for alert in HEALTH_ALERTS)
-    assert all(name in said for name in (*CONDITION_PROBLEMS, *OPEN_PROBLEMS))
+async def test_each_problem_has_its_alert() -> None:
+    one = One()
+    await one.settle()
+    said, (_, problems) = (
+        "".join(alert.expr for alert in HEALTH_ALERTS),
+        one.loop.actor.node_conditions.figures(await one.loop.gatherer.observe(), ()),
+    )
+    assert problems.keys() >= {"Unguarded", *OPEN_PROBLEMS}
+    assert all(name in said for name in problems)
 
 
 LISTED: dict[str, dict[str, Any]] = {
@@ -654,6 +669,22 @@ async def test_three_nodes_of_a_rack_that_fail_within_a_day_are_its(key: str, fa
     fleet.wait(timedelta(days=1))
     await fleet.settle()
     assert problem(fleet, "DomainFails") == 0
+
+
+async def test_hot_nodes_of_a_rack_that_cannot_be_judged_are_its_open_or_not() -> None:
+    fleet = Fleet(size=4)
+    for name in fleet.names:
+        fleet.server.objects[f"{paths.NODES}/{name}"]["metadata"]["labels"][RACK] = "r"
+    for status in ("Unknown", "True"):
+        fleet.rerun()
+        await fleet.settle()
+        await fleet.end_agents("hot")
+        assert {row["status"] for row in fleet.conditions().values()} == {status}
+        assert problem(fleet, "DomainFails") == 4
+        await fleet.all_measured()
+        fleet.rerun()
+        await fleet.all_measured()
+        assert problem(fleet, "DomainFails") == 0
 
 
 async def test_nodes_that_wait_for_a_run_for_two_hours_while_none_becomes_true_are_starved() -> None:

@@ -8,7 +8,8 @@ from precision_api.exchange.request import Mode
 from precision_api.facts.recipes import RECIPE_NAMES, PlainRecipe
 from precision_api.facts.schema import cel, patterned
 
-LabelKey = Annotated[str, Field(min_length=1, max_length=317, description="A label key.")]
+_LABEL_KEY = r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
+LabelKey = Annotated[str, patterned(_LABEL_KEY, 317, "write a label key, for example topology.kubernetes.io/rack")]
 _PERCENT = r"^([1-9][0-9]?|100)%$"
 IntOrPercent = Annotated[
     Annotated[int, Field(ge=1, le=100_000)] | Annotated[str, Field(pattern=_PERCENT, max_length=4)],

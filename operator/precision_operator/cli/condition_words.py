@@ -52,11 +52,9 @@ def headline(row: Mapping[str, Any]) -> str:
     return f"{row['status']}, {row['reason']}, {whose}"
 
 
-def by_headline(nodes: Iterable[NodeFacts]) -> dict[str, dict[str, Any]]:
-    """How many nodes' conditions say so, the oldest, and what changes them."""
-    said = grouped((headline(row), (row, facts.name)) for facts in nodes if (row := condition_said(facts)))
-    oldest = {words: min(of, key=lambda it: (it[0]["since"], it[1])) for words, of in sorted(said.items())}
-    return {
-        words: {"nodes": len(said[words]), "oldest": name, "since": row["since"], "next": row["next"]}
-        for words, (row, name) in oldest.items()
-    }
+def sentences(nodes: Iterable[NodeFacts]) -> list[str]:
+    """A sentence on each thing that their conditions say: of how many, since when at the longest, and what is next."""
+    rows = [(row, facts.name) for facts in nodes if (row := condition_said(facts))]
+    says = grouped((headline(row), (row["since"], name, row["next"])) for row, name in rows)
+    oldest = ((words, len(of), *min(of)) for words, of in sorted(says.items()))
+    return [f"{number} {words}, since {since} ({name}): {change}" for words, number, since, name, change in oldest]

@@ -30,9 +30,6 @@ from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import Kind
 from precision_operator.shell.observing.cache import ObjectKind
 
-CONDITION_PROBLEMS = [
-    "Unguarded", "Refused", "StaleSeconds", "Starved", "NoProfile", "FailUnconfirmed", "FailHeld", "DomainFails",
-]  # fmt: skip
 MOST_POOLS, OTHER_POOLS = 100, "others"
 """Most pools of a namespace with series of their own: `poolLabel: kubernetes.io/hostname` makes each node one."""
 RUN_BUCKETS = (30.0, 60.0, 120.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 2700.0, 5400.0)
@@ -147,8 +144,6 @@ class Telemetry:
             "What is wrong with conditions ComputeAccepted, by problem; docs/runbooks.md says what each means.",
             ["problem"],
         )
-        for problem in CONDITION_PROBLEMS:
-            self._condition_problems.labels(problem)
         self._strangers = gauge(
             "precision_operator_strangers",
             "Jobs and pods that bear the agents' label and were not made by the operator: they hold nothing for it.",

@@ -8,7 +8,7 @@ from typing import Any
 
 from precision_api.facts.names import grouped
 from precision_operator.cli.columns import Column, Columns, as_cells, keys
-from precision_operator.cli.condition_words import by_headline
+from precision_operator.cli.condition_words import sentences
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.gathering import facts_of_nodes
 from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, asks_cluster
@@ -56,11 +56,7 @@ def acceptance(
 
 def _text(rows: Sequence[Mapping[str, Any]]) -> str:
     """The pools, then what the conditions of each say, and what changes them."""
-    says = (
-        wrapped(f"{row['pool']}: {of['nodes']} {words}, the oldest {of['oldest']} ({of['since']}): {of['next']}", 2)
-        for row in rows
-        for words, of in row["conditions"].items()
-    )
+    says = (wrapped(f"{row['pool']}: {sentence}", 2) for row in rows for sentence in row["conditions"])
     return "\n".join((as_columns([as_cells(COLUMNS, row) for row in rows]), *says))
 
 
@@ -84,7 +80,7 @@ def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Collection[N
         row["wouldOpen"] = sum(verdicts.get(uid) == "Pass" and status != "True" for uid, (status, _) in says.items())
         row["wouldClose"] = sum(verdicts.get(uid) == "Fail" and status != "False" for uid, (status, _) in says.items())
         row["minutes"] = minutes if due & says.keys() else 0
-        rows.append(row | {"conditions": by_headline(there)})
+        rows.append(row | {"conditions": sentences(there)})
     return rows
 
 

@@ -23,9 +23,6 @@ from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.slowness import PeerComparison
 from precision_operator.core.status.why import NodeAnswer, why
 
-Condition = Mapping[str, Any] | None
-"""What the Node's condition of ours says; None where it has none."""
-
 
 @asks_cluster
 def why_node(
@@ -85,7 +82,7 @@ def text(node: str, answers: Sequence[NodeAnswer]) -> str:
     return "\n\n".join(_head(answer) + _titled(_lines(answer)) for answer in answers)
 
 
-def _on_node(node: str, condition: Condition) -> str:
+def _on_node(node: str, condition: Mapping[str, Any] | None) -> str:
     """A paragraph with what the Node's condition says, which comes first; nothing where it has none."""
     if condition is None:
         return ""
@@ -187,7 +184,7 @@ def _named(reason: str, message: str | None) -> str:
     return f"{reason}: {message}" if message else reason
 
 
-def columns(node: str, condition: Condition = None) -> Columns[NodeAnswer]:
+def columns(node: str, condition: Mapping[str, Any] | None = None) -> Columns[NodeAnswer]:
     """What is told of the node's answers; absent is null."""
     return (
         Column("node", lambda _: node),

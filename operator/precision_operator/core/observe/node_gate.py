@@ -88,6 +88,11 @@ class NodeVerdict(NamedTuple):
         return time_or_none(self.parts.get("closed"))
 
     @property
+    def is_hot(self) -> bool:
+        """Whether heat or a power brake kept it from being judged, or judged again."""
+        return "Throttled" in (self.reason, self.message.partition(";")[0])
+
+    @property
     def failing_since(self) -> datetime | None:
         """Since when the node is open although it failed: until a second run says so, or there is room to close it."""
         return self.written if self.status == "True" and self.reason in ("FailUnconfirmed", "FailHeld") else None

@@ -32,6 +32,7 @@ class Evidence(NamedTuple):
     verdict: ReportAcceptance = ReportAcceptance()
     ended: datetime = datetime.min.replace(tzinfo=UTC)  # its newest run, or when a health counter refused one
     failed: bool = False  # it, or its report, on this boot, and it has not passed since
+    lapsed: str | None = ""  # why its report does not say Pass; empty: it does; None: there is no verdict
 
 
 class Write(NamedTuple):
@@ -51,12 +52,12 @@ Pools = tuple[tuple[str, str], ...]  # that a node is in: a label of Nodes, and 
 
 def writes(
     nodes: Mapping[str, NodeFacts], pools: Mapping[str, Pools], evidence: Mapping[str, Collection[Evidence]],
-    lapsed: Mapping[str, str], closings: Mapping[str, tuple[datetime, Pools]], now: datetime,
+    closings: Mapping[str, tuple[datetime, Pools]], now: datetime,
 ) -> tuple[Write, ...]:  # fmt: skip
     """The conditions that are not as they ought to be. At most a tenth of each pool is closed in a day.
 
-    By node UID, `evidence` by each profile; `lapsed`: why no report of a profile of the list says Pass any more;
-    `closings`: when and where True was taken away within a day, from gone Nodes too.
+    By node UID, `evidence` by each profile, and `closings`: when and where True was taken away within a day, from gone
+    Nodes too.
     """
     there = [facts for facts in nodes.values() if facts.boot and not facts.deleting]
     sizes = Counter(pool for facts in there if facts.gpus or facts.verdict.status for pool in pools[facts.uid])
@@ -64,13 +65,15 @@ def writes(
     found = list[Write]()
     for facts in there:
         ours = [
-            it if not change(it.verdict.subject, facts) else Evidence(it.profile) for it in evidence.get(facts.uid, ())
+            it if not change(it.verdict.subject, facts) else Evidence(it.profile, lapsed=it.lapsed)
+            for it in evidence.get(facts.uid, ())
         ]
         if ours or facts.verdict.status:
+            counts = facts.uid in closings  # already: to close it once more closes no other
             has_room = all(closed[pool] < max(1, int(MOST_CLOSED * sizes[pool])) for pool in pools[facts.uid])
-            write = _condition(facts, ours, lapsed.get(facts.uid, ""), has_room, now)
+            write = _condition(facts, ours, counts or has_room, now)
             if write is not None:
-                closed.update(pools[facts.uid] * (write.closes and facts.uid not in closings))
+                closed.update(pools[facts.uid] * (write.closes and not counts))
                 found.append(write)
     return tuple(sorted(found, key=lambda it: not changed_subject(it.facts)))  # a stale True ends first
 
@@ -90,21 +93,22 @@ def has_turn(node: NodeState) -> bool:
     return node.state in ("eligible", "queued", "running") and not has_failed
 
 
-def _condition(facts: NodeFacts, ours: list[Evidence], lapsed: str, room: bool, now: datetime) -> Write | None:
+def _condition(facts: NodeFacts, ours: list[Evidence], room: bool, now: datetime) -> Write | None:
     before, moved = facts.verdict, changed_subject(facts)
     named = {*before.parts.get("failed", "").split(", ")} if moved != NAMESAKE else set[str]()
     # Each is lifted by its own Pass alone, on whatever boot and GPUs.
     failed = [it.profile for it in ours if it.verdict.verdict != "Pass" and (it.failed or named & {it.profile, OTHERS})]
     ours = [it._replace(failed=it.profile in failed) for it in ours]
     is_open = before.status == "True" and not moved
-    _, newest, ended, has_failed = max(ours, key=_weight, default=Evidence(""))
+    _, newest, ended, has_failed, _ = max(ours, key=_weight, default=Evidence(""))
     failing = {"failed": ", ".join(sorted(failed)[:MOST_NAMED] + [OTHERS] * (len(failed) > MOST_NAMED))}
     subject, judged = before.parts if is_open else {}, newest.subject
     if judged is not None and judged.gpus and not (is_open and newest.verdict in (None, "Inconclusive")):
         subject = {"driver": judged.driver or "", "gpus": str(len(judged.gpus)), "until": newest.valid_until or "-"}
         subject |= {"set": set_of(judged.gpus)}
     ends = time_or_none(subject.get("until"))
-    over = lapsed or "Expired" * (ends is not None and ends <= now)
+    reasons = [it.lapsed for it in ours if it.lapsed is not None] if before.status == "True" else [""]
+    over = (*reasons, "NoReport")[0] if all(reasons) else "Expired" * (ends is not None and ends <= now)
     write, said = partial(_write, facts, {**subject, **failing}, now), newest.message
     after = f"; after run {newest.runs.run.split()[0]}" if newest.again and newest.runs is not None else ""
     match newest.verdict:

@@ -138,10 +138,9 @@ class NodeConditions:
         self._closings = {uid: (min(at, observed.now), where) for uid, (at, where) in young}  # none is to come
         self._forget(observed, nodes)
         evidence = grouped(self._evidence(observed, nodes))
-        lapsed = dict(self._lapsed(observed, nodes))
         closing = {uid for uid, closes in self._under_way.items() if closes} & nodes.keys()
         closed = self._closings | {uid: (observed.now, self._pools[uid]) for uid in closing}
-        due = writes(nodes, self._pools, evidence, lapsed, closed, observed.now)
+        due = writes(nodes, self._pools, evidence, closed, observed.now)
         rows: list[_Due] = [(it.facts.uid, it.closes, partial(self._write, it, observed.nodes)) for it in due]
         rows = sorted([*rows, *closings], key=lambda it: self._undone.get(it[0]) == "Refused")  # it holds up no other
         self._undone = {uid: self._undone[uid] for uid, *_ in rows if uid in self._undone}
@@ -181,7 +180,7 @@ class NodeConditions:
         moved = [it for it in judged if it.verdict.status == "True" and changed_subject(it)]
         since = {it.uid: now if self._has_looked else _since(observed.nodes[it.uid], it.verdict, now) for it in moved}
         self._stale = {uid: self._stale.get(uid, at) for uid, at in since.items()}
-        fails = [it for it in judged if it.verdict.reason in OPEN_FAILS]
+        fails = [it for it in judged if it.verdict.reason in OPEN_FAILS or it.verdict.is_hot]
         fails += [it for it in judged if it.verdict.status == "False" and (it.verdict.since or young) > young]
         keys = {"", RACK_LABEL, *(row.key for row in observed.settings.fleet_limits.per_topology)} - ZONES
         racks = Counter(at for it in fails for at in {**it.labels, "": it.clique}.items() if at[0] in keys and at[1])
@@ -255,16 +254,7 @@ class NodeConditions:
                         collected = ReportAcceptance().model_copy(update={"reason": _reason(judged), "subject": of})
                     evidence = evidence._replace(verdict=collected, failed=True)
                     self._collected[key] = before._replace(report=reports[uid].uid, evidence=evidence)
-                yield uid, evidence
-
-    def _lapsed(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> Iterator[tuple[str, str]]:
-        """Why no report of a profile of the list says Pass, of the nodes whose condition is True."""
-        reports = [observed.reports_of[profile.uid] for profile in self._listed(observed)]
-        for uid in (uid for uid, facts in nodes.items() if facts.verdict.status == "True"):
-            verdicts = [it.status.acceptance for of in reports if (it := of.get(uid)) is not None and it.status]
-            reasons = ["" if it.verdict == "Pass" else _reason(it) for it in verdicts if it is not None]
-            if all(reasons):
-                yield uid, (*reasons, "NoReport")[0]
+                yield uid, evidence._replace(lapsed=judged and ("" if judged.verdict == "Pass" else _reason(judged)))
 
     async def _is_guarded(self, write: Write) -> bool:
         """Whether the policy refuses our condition without its end, as no other would. ApiError: it can't be told."""
