@@ -14,6 +14,7 @@ from precision_lab.builds.binaries import binaries
 from precision_lab.lab import Lab
 from tests.support.api_server import MERGE_PATCH, SERVER_SIDE_APPLY, ApiServer
 from tests.support.eventually import eventually
+from tests.support.golden import beside
 from tests.support.helm import Helm, of_kind
 
 pytestmark = pytest.mark.cluster
@@ -97,34 +98,15 @@ def test_its_condition_is_written_and_changed(node: Node) -> None:
     assert node.write(JSON_PATCH, [*guards, {"op": "replace", "path": at, "value": node.condition()}]) == ""
 
 
-OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": NOBODY}
-FIELDS: dict[str, Any] = {
-    "capacity": {"nvidia.com/gpu": "40"}, "allocatable": {"nvidia.com/gpu": "0"}, "phase": "Pending",
-    "addresses": [{"type": "InternalIP", "address": "9.9.9.9"}], "nodeInfo": {"bootID": "other"},
-    "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}, "images": [{"names": ["x"]}], "volumesInUse": ["a/b"],
-    "volumesAttached": [{"name": "a", "devicePath": "b"}], "features": {"supplementalGroupsPolicy": True},
-    "runtimeHandlers": [{"name": "x"}], "declaredFeatures": ["X"],
-}  # fmt: skip
-FORBIDDEN: dict[str, tuple[dict[str, Any], str]] = {
-    "label added": ({"metadata": {"labels": {"x": "y"}}}, LABELS),
-    "label changed": ({"metadata": {"labels": {"nvidia.com/gpu.product": "FORGED"}}}, LABELS),
-    "label removed": ({"metadata": {"labels": {"nvidia.com/gpu.product": None}}}, LABELS),
-    "labels removed": ({"metadata": {"labels": None}}, LABELS),
-    "annotation added": ({"metadata": {"annotations": {"x": "y"}}}, LABELS),
-    "annotations removed": ({"metadata": {"annotations": None}}, LABELS),
-    "finalizer": ({"metadata": {"finalizers": ["a.b/c"]}}, LABELS),
-    "owner": ({"metadata": {"ownerReferences": [OWNER]}}, LABELS),
-    "capacity removed": ({"status": {"capacity": None}}, STATUS),
-    **{f"status.{name}": ({"status": {name: value}}, STATUS) for name, value in FIELDS.items()},
-}
+FORBIDDEN = [(part, *change) for part, changes in beside(__file__).items() for change in changes.items()]
 
 
-@pytest.mark.parametrize("what", FORBIDDEN)
-def test_nothing_else_of_a_node_is_changed(node: Node, what: str) -> None:
-    body, why = FORBIDDEN[what]
-    assert why in node.write(MERGE_PATCH, body)
-    if "metadata" in body:
-        assert why in node.put(node.condition(), **body["metadata"]), "beside a good condition"
+@pytest.mark.parametrize(("part", "what", "change"), FORBIDDEN)
+def test_nothing_else_of_a_node_is_changed(node: Node, part: str, what: str, change: dict[str, Any]) -> None:
+    why = LABELS if part == "metadata" else STATUS
+    assert why in node.write(MERGE_PATCH, {part: change}), what
+    if part == "metadata":
+        assert why in node.put(node.condition(), **change), "beside a good condition"
 
 
 def test_conditions_of_others_are_not_changed(node: Node) -> None:

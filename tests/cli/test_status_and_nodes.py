@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from precision_operator.core.observe.views import report_view
 from precision_operator.shell.settings import BINDINGS
 from tests.cli.api import Api
 from tests.support.fleets import fleet, workload
+from tests.support.golden import beside
 from tests.support.node_objects import node_object
 from tests.support.report_objects import (
     acceptance,
@@ -32,6 +32,8 @@ from tests.support.report_objects import (
     report_status,
     without_energy,
 )
+
+TABLES = beside(__file__)
 
 
 def measured(node: str, rate: float = 150_000, **changes: Any) -> dict[str, Any]:
@@ -216,24 +218,10 @@ def test_status_lists_profiles_with_how_far_they_are(api: Api) -> None:
     assert "Running?" in table[2], "its status is of an older spec"
 
 
-VERDICTS: Mapping[str, tuple[dict[str, Any], str]] = {
-    "a slow GPU": (acceptance(), "verdict Fail, TooSlow: GPU 3 (GPU-3, PCI 0000:19:00.0) by -6.2 % with mxfp8; it "
-                   "fails at -4.1 % against the median of the node's other GPUs, by reference gold (abababababab) "
-                   "do run NVIDIA's field diagnostics"),
-    "a sound one": (acceptance("Pass", "WithinLimits", validUntil="2026-12-20T06:00:00Z"),
-                    "verdict Pass, until 2026-12-20T06:00:00Z, WithinLimits; worst: GPU 3 ("),
-    "a slow node": (acceptance(checks=["bf16 reference -7 5 - Fail"]),
-                    "verdict Fail, TooSlow: the node by -7.0 % with bf16; it fails at -5.0 % against the golden nodes"),
-    "ECC": (acceptance(reason="UncorrectableECC", checks=[]),
-            "verdict Fail, UncorrectableECC: It is so. do reset the GPU"),
-    "a fallback": (acceptance("Inconclusive", "Fallback", checks=["bf16 node 0.1 4 3"]),
-                   "verdict Inconclusive, Fallback: It is so. do nobody at the node: it is software"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", VERDICTS)
+@pytest.mark.parametrize("name", TABLES["verdicts"])
 def test_the_verdict_is_told_with_one_act_and_listed_where_one_is_asked_for(api: Api, name: str) -> None:
-    verdict, words = VERDICTS[name]
+    changes, words = TABLES["verdicts"][name]
+    verdict = acceptance(**changes)
     counts = {"accepted": 5, "notAccepted": 1, "matched": 6, "eligible": 6}
     api.profiles(profile_object(status={"phase": "Running", "nodes": counts}))
     api.reports(measured("n1", acceptance=verdict), measured("n2"))
@@ -248,16 +236,7 @@ def test_the_verdict_is_told_with_one_act_and_listed_where_one_is_asked_for(api:
     assert "5 accepted, 1 not accepted" in api.run("status", "nightly").stdout
 
 
-CONDITIONS = {
-    "Unknown, NotListed, of this boot": "no run: bring the profile and the chart's",
-    "False, Fail, of this boot": "a Pass of each profile that it is failed by",
-    "True, FailHeld, of this boot": "drain it: it becomes False once",
-    "True, Pass, of this boot": "a Fail, or another boot, driver or GPUs, takes True away",
-    "True, Pass, stale: it restarted": "the operator, unless it is down, makes it Unknown",
-}
-
-
-@pytest.mark.parametrize("says", CONDITIONS)
+@pytest.mark.parametrize("says", TABLES["conditions"])
 def test_why_says_first_what_the_nodes_condition_says_and_what_is_next(api: Api, says: str) -> None:
     (status, reason, whose), node = says.split(", "), node_object(name="n1", boot="b")
     message = f"x (node uid-n1, boot {'a' if 'restarted' in whose else 'b'})"
@@ -269,7 +248,7 @@ def test_why_says_first_what_the_nodes_condition_says_and_what_is_next(api: Api,
     for form in ("table", "wide"):
         stdout = " ".join(api.run("why", "n1", "-o", form).stdout.split())
         assert stdout.startswith(f"Node n1: ComputeAccepted is {says} since unknown message {message}")
-        assert f" next {CONDITIONS[says]}" in stdout
+        assert f" next {TABLES['conditions'][says]}" in stdout
     condition = api.printed("why", "n1")[0]["nodeCondition"]
     assert (condition["status"], condition["reason"], condition["message"]) == (status, reason, message)
 

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.node_conditions.fleet import DRIVER, STACK, Fleet, Truth
 from benchmarks.node_conditions.reader import wrong
-from benchmarks.node_conditions.record import DRIVER_LABEL
 from benchmarks.node_conditions.schedules import GUARDS, schedule
 from benchmarks.node_conditions.server import Server
 from precision_api.exchange.result import Software
@@ -25,11 +24,13 @@ from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.results.node_condition import Evidence, writes
 from precision_operator.monitoring.health_alerts import HEALTH_ALERTS
 from precision_operator.shell.acting import late_writes
-from precision_operator.shell.acting.node_conditions import OPEN_PROBLEMS, WRITES_AT_ONCE
+from precision_operator.shell.acting.node_conditions import WRITES_AT_ONCE
+from tests.support.golden import beside
 from tests.support.golden_nodes import measured_node
 from tests.support.operator_in_memory import PROFILES, REPORTS
 
 NODE, RACK = "g0", "topology.kubernetes.io/rack"
+TABLES = beside(__file__)
 
 
 def problem(fleet: Fleet, name: str) -> float | None:
@@ -592,21 +593,11 @@ async def test_leaders_that_change_hide_no_stale_true_and_nobody_who_waits() -> 
     assert problem(one, "Starved") == 1
 
 
-CALM: dict[str, tuple[dict[str, str], int]] = {
-    "asked for in vain": ({"nvidia.com/mig.config": "all-9g.typo", "nvidia.com/mig.config.state": "failed"}, 8),
-    "a driver's package": ({DRIVER_LABEL: f"{DRIVER}-0ubuntu1"}, 8),
-    "a driver without its revision": ({DRIVER_LABEL: "580.95"}, 8),
-    "no driver": ({DRIVER_LABEL: ""}, 8),
-    "time slicing": ({"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}, 32),
-    "time slicing is begun": ({"nvidia.com/gpu.replicas": "4"}, 8),
-}
-
-
-@pytest.mark.parametrize("what", CALM)
+@pytest.mark.parametrize("what", TABLES["calm"])
 async def test_a_label_alone_takes_no_true_away(what: str) -> None:
     one = One()
     await one.measure()
-    labels, gpus = CALM[what]
+    labels, gpus = TABLES["calm"][what]
     one.server.objects[f"{paths.NODES}/{NODE}"]["metadata"]["labels"] |= labels
     one.offer(gpus, gpus)
     await one.settle()
@@ -614,29 +605,15 @@ async def test_a_label_alone_takes_no_true_away(what: str) -> None:
 
 
 async def test_each_problem_has_its_alert() -> None:
-    one = One()
-    await one.settle()
-    said, (_, problems) = (
-        "".join(alert.expr for alert in HEALTH_ALERTS),
-        one.loop.actor.node_conditions.figures(await one.loop.gatherer.observe(), ()),
-    )
-    assert problems.keys() >= {"Unguarded", *OPEN_PROBLEMS}
-    assert all(name in said for name in problems)
+    one, said = One(), "".join(alert.expr for alert in HEALTH_ALERTS)
+    _, problems = one.loop.actor.node_conditions.figures(await one.loop.gatherer.observe(), ())
+    assert (len(problems) > 8, [name for name in problems if name not in said]) == (True, [])
 
 
-LISTED: dict[str, dict[str, Any]] = {
-    "it lists referenceSha256 000000000000...": {"referenceSha256": "0" * 64},
-    "it lists recipes fp8_delayed": {"recipes": ["bf16", "fp8_delayed"]},
-    "mostDetectPercent.reference 1, and that check finds 7.0 %": {"mostDetectPercent": {"reference": 1}},
-    "mostDetectPercent.change 10, and that check can't find any": {"mostDetectPercent": {"change": 10}},
-    "imageDigests do not list the agent's image": {"imageDigests": [f"sha256:{'1' * 64}"]},
-}
-
-
-@pytest.mark.parametrize("what", LISTED)
+@pytest.mark.parametrize("what", TABLES["listed"])
 async def test_what_the_list_does_not_admit_opens_and_closes_nothing_and_says_what(what: str) -> None:
     for broken in (False, True):
-        one = One(**LISTED[what])
+        one = One(**TABLES["listed"][what])
         assert await one.measure(broken) == ("Unknown", "NotListed")
         assert what in one.row["message"]
 
@@ -672,19 +649,18 @@ async def test_three_nodes_of_a_rack_that_fail_within_a_day_are_its(key: str, fa
 
 
 async def test_hot_nodes_of_a_rack_that_cannot_be_judged_are_its_open_or_not() -> None:
-    fleet = Fleet(size=4)
+    fleet = Fleet(size=3)
     for name in fleet.names:
         fleet.server.objects[f"{paths.NODES}/{name}"]["metadata"]["labels"][RACK] = "r"
     for status in ("Unknown", "True"):
         fleet.rerun()
         await fleet.settle()
         await fleet.end_agents("hot")
-        assert {row["status"] for row in fleet.conditions().values()} == {status}
-        assert problem(fleet, "DomainFails") == 4
-        await fleet.all_measured()
+        says = {row["status"] for row in fleet.conditions().values()}
+        assert (says, problem(fleet, "DomainFails")) == ({status}, 3)
         fleet.rerun()
         await fleet.all_measured()
-        assert problem(fleet, "DomainFails") == 0
+    assert problem(fleet, "DomainFails") == 0
 
 
 async def test_nodes_that_wait_for_a_run_for_two_hours_while_none_becomes_true_are_starved() -> None:

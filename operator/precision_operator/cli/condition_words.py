@@ -1,6 +1,8 @@
 """What the condition on a Node says, and what changes it, in the words of `why` and `acceptance`."""
 
+import json
 from collections.abc import Iterable, Mapping
+from importlib.resources import files
 from typing import Any
 
 from precision_api.facts.names import grouped
@@ -8,30 +10,11 @@ from precision_operator.core.eligibility.proved import changed_subject
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import NodeFacts
 
-_ACTS = (
-    ("TooSlow RowRemapFailed", "run NVIDIA's field diagnostics on the GPU"),
-    ("Throttled", "cool it, or look at its power feed"),
-    ("UncorrectableECC RowRemapPending GPUUnhealthy", "reset the GPU, or fix its driver"),
-    ("NotYet BetweenLimits SubjectChanged Expired RunsLost", "wait, or measure it again: kubectl precision rerun NODE"),
-    ("Crashed", "look for Xid errors in its kernel's log, then measure it again"),
-    ("Fallback Unverified OtherLayers NumericalError Partial NotMeasured", "nobody at the node: it is software"),
-    ("HostBound OtherDepth", "look what else runs on its host, or give the agent more CPU"),
-    ("WithinLimits Simulated", "nothing, as far as this profile goes"),
-    ("OtherKey OtherGPUs NoReference NotDetectable FewGoldenNodes ReferenceDrifted ReferenceTooOld ReferenceReplaced",
-     "make a reference: kubectl precision reference create NAME --dry-run"),
-)  # fmt: skip
-ACTS = {reason: act for reasons, act in _ACTS for reason in reasons.split()}
+_WORDS = json.loads(files(__package__).joinpath("condition_words.json").read_text("utf-8"))
+ACTS: Mapping[str, str] = {reason: act for reasons, act in _WORDS["acts"].items() for reason in reasons.split()}
 """What one does, by the reason of a verdict."""
-SEE = "see docs/verdict.md of the operator's version"
-TAKES_AWAY = "a Fail, or another boot, driver or GPUs, takes True away"
-NEXT: Mapping[str, str] = {
-    "False": "a Pass of each profile that it is failed by opens it; who repairs the node deletes its reports",
-    "NotJudgedAgain": f"a Pass renews it; {TAKES_AWAY}",
-    "FailUnconfirmed": "drain it: a second run, at the earliest an hour after the first, makes it False or Pass",
-    "FailHeld": "drain it: it becomes False once less than a tenth of its pool was closed within 24 hours",
-    "NotListed": "no run: bring the profile and the chart's acceptance.nodeCondition.profiles together",
-    "stale": "the operator, unless it is down, makes it Unknown within a minute, and measures the node",
-}
+SEE: str = _WORDS["else"]
+NEXT: Mapping[str, str] = _WORDS["next"]
 """What changes the condition, by status or reason, or what one does."""
 
 
@@ -40,7 +23,7 @@ def condition_said(facts: NodeFacts) -> dict[str, Any] | None:
     status, reason, message, since, _ = facts.verdict
     if not status:
         return None
-    stale, usual = changed_subject(facts), TAKES_AWAY if status == "True" else ACTS.get(reason, SEE)
+    stale, usual = changed_subject(facts), NEXT["True"] if status == "True" else ACTS.get(reason, SEE)
     change = NEXT.get("stale" if stale else "False" if status == "False" else reason, usual)
     row = {"status": status, "reason": reason, "since": format_time(since) if since else "unknown"}
     return row | {"stale": stale or None, "message": message, "next": change}

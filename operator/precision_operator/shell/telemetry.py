@@ -4,13 +4,15 @@ With what the kubelet and Prometheus ask it for (is the API reached, what has be
 is counted, and logged with its trace when it is new.
 """
 
+import json
 import logging
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import get_args
+from importlib.resources import files
+from typing import Any, TypeVar, get_args
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
@@ -35,7 +37,10 @@ MOST_POOLS, OTHER_POOLS = 100, "others"
 RUN_BUCKETS = (30.0, 60.0, 120.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 2700.0, 5400.0)
 """Seconds: a quick run takes minutes, and no agent may take longer than an hour and a half."""
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_METRICS: Mapping[str, Mapping[str, Any]] = json.loads(files(__package__).joinpath("metrics.json").read_text("utf-8"))
+"""By name, its help and labels."""
 _log = logging.getLogger(__name__)
+Metric = TypeVar("Metric")
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,10 @@ def _seconds(attempt: ReportAttempt) -> float | None:
     return (parse_time(attempt.finished_at) - parse_time(attempt.started_at)).total_seconds()
 
 
+def _metric(kind: Callable[..., Metric], name: str, **more: Any) -> Metric:
+    return kind(name, _METRICS[name]["help"], _METRICS[name]["labels"], **more)
+
+
 class Telemetry:
     """Counts passes, actions, runs and requests; `text` is what a scrape reads."""
 
@@ -83,108 +92,35 @@ class Telemetry:
         """Names of pools that have series, by the namespace whose runs were in them."""
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
-        self._seconds = histogram("precision_operator_reconcile_seconds", "Duration of one pass over all profiles.")
-        self._errors = counter("precision_operator_reconcile_errors", "Passes that ended early by an API error.")
-        self._faults = counter(
-            "precision_operator_faults",
-            "Exceptions of the operator itself, by what it was that could not be planned for; each is tried again, and "
-            "its trace is in the log.",
-            ["where"],
-        )
+        counter, gauge = partial(_metric, Counter, registry=registry), partial(_metric, Gauge, registry=registry)
+        histogram = partial(_metric, Histogram, registry=registry)
+        self._seconds = histogram("precision_operator_reconcile_seconds")
+        self._errors = counter("precision_operator_reconcile_errors")
+        self._faults = counter("precision_operator_faults")
         for where in get_args(Where):
             self._faults.labels(where)
-        self._actions = counter("precision_operator_actions", "Actions that plans held, by kind.", ["action"])
-        self._runs = counter(
-            "precision_agent_runs",
-            "Agents that have ended, by how (succeeded, failed, disrupted) and why.",
-            ["pool", "result", "reason"],
-        )
-        self._run_seconds = histogram(
-            "precision_agent_run_duration_seconds",
-            "Time from an agent's Job to its end, of attempts that gave a result.",
-            ["pool"],
-            buckets=RUN_BUCKETS,
-        )
-        self._yields = counter(
-            "precision_operator_yields",
-            "Agents that were ended for a pod of higher priority which waited for claimed GPUs, by what came of it: "
-            "Helped, NotHelped, Taken, Gone.",
-            ["outcome"],
-        )
+        self._actions = counter("precision_operator_actions")
+        self._runs = counter("precision_agent_runs")
+        self._run_seconds = histogram("precision_agent_run_duration_seconds", buckets=RUN_BUCKETS)
+        self._yields = counter("precision_operator_yields")
         for outcome in ("Helped", "NotHelped", "Taken", "Gone"):
             self._yields.labels(outcome)
-        self._requests = counter(
-            "precision_operator_api_requests",
-            "Requests to the API server by verb and status; 0: no answer came.",
-            ["verb", "code"],
-        )
-        self._watch_ends = counter(
-            "precision_operator_watch_ends",
-            "Attempts to list and watch a kind in a namespace that have ended; each is tried again.",
-            ["kind", "namespace"],
-        )
+        self._requests = counter("precision_operator_api_requests")
+        self._watch_ends = counter("precision_operator_watch_ends")
         self._watches: dict[tuple[str, str], WatchState] = {}
-        self._add_gauges(partial(Gauge, registry=registry))
-
-    def _add_gauges(self, gauge: Callable[..., Gauge]) -> None:
-        self._profiles = gauge("precision_operator_profiles", "Profiles that are watched.")
-        self._nodes = gauge(
-            "precision_operator_queue_nodes",
-            "Nodes of all profiles by state in the last pass; queued ones wait for their turn.",
-            ["state"],
-        )
-        self._conditions = gauge(
-            "precision_operator_node_conditions",
-            "Nodes by pool, status and reason of their condition ComputeAccepted; without one, reason NeverJudged.",
-            ["pool", "status", "reason"],
-        )
-        self._condition_problems = gauge(
-            "precision_operator_node_condition_problems",
-            "What is wrong with conditions ComputeAccepted, by problem; docs/runbooks.md says what each means.",
-            ["problem"],
-        )
-        self._strangers = gauge(
-            "precision_operator_strangers",
-            "Jobs and pods that bear the agents' label and were not made by the operator: they hold nothing for it.",
-        )
-        self._stopped = gauge(
-            "precision_operator_stopped",
-            "1 while an admin's switch holds all agents (Hold: none starts) or has ended them (End).",
-            ["mode"],
-        )
-        self._garbled = gauge(
-            "precision_operator_stop_garbled",
-            "1 while the ConfigMap that stops all agents has an invalid value or can't be read: no agent starts.",
-        )
-        self._leader = gauge(
-            "precision_operator_leader",
-            "1 while this replica leads: it alone plans and writes. 0 while it is a standby.",
-        )
-        self._clock_ahead = gauge(
-            "precision_operator_clock_ahead_seconds",
-            "How far the clock of the operator's machine is ahead of the API server's, negative where it is behind; 0 "
-            "within 10 s. The API server's counts.",
-        )
-        gauge(
-            "precision_operator_memory_ratio",
-            "Memory of the operator's container over its limit, without file cache; NaN: no limit.",
-        ).set_function(used_ratio)
-        self._age = gauge(
-            "precision_operator_watch_age_seconds",
-            "Time since the last watch event, bookmark or list, by kind and namespace (empty: the cluster).",
-            ["kind", "namespace"],
-        )
-        self._watched = gauge(
-            "precision_operator_watched",
-            "1 while a kind's watch runs in a namespace (empty: the cluster). 0: the log says why not.",
-            ["kind", "namespace"],
-        )
-        self._forbidden = gauge(
-            "precision_operator_forbidden",
-            "1 while the API server refuses to list a kind in a namespace (empty: the cluster) for want of rights.",
-            ["kind", "namespace"],
-        )
+        self._profiles = gauge("precision_operator_profiles")
+        self._nodes = gauge("precision_operator_queue_nodes")
+        self._conditions = gauge("precision_operator_node_conditions")
+        self._condition_problems = gauge("precision_operator_node_condition_problems")
+        self._strangers = gauge("precision_operator_strangers")
+        self._stopped = gauge("precision_operator_stopped")
+        self._garbled = gauge("precision_operator_stop_garbled")
+        self._leader = gauge("precision_operator_leader")
+        self._clock_ahead = gauge("precision_operator_clock_ahead_seconds")
+        gauge("precision_operator_memory_ratio").set_function(used_ratio)
+        self._age = gauge("precision_operator_watch_age_seconds")
+        self._watched = gauge("precision_operator_watched")
+        self._forbidden = gauge("precision_operator_forbidden")
 
     def follow(
         self,

@@ -254,7 +254,8 @@ class NodeConditions:
                         collected = ReportAcceptance().model_copy(update={"reason": _reason(judged), "subject": of})
                     evidence = evidence._replace(verdict=collected, failed=True)
                     self._collected[key] = before._replace(report=reports[uid].uid, evidence=evidence)
-                yield uid, evidence._replace(lapsed=judged and ("" if judged.verdict == "Pass" else _reason(judged)))
+                lapsed = None if judged is None else "" if judged.verdict == "Pass" else _reason(judged)
+                yield uid, evidence._replace(lapsed=lapsed)
 
     async def _is_guarded(self, write: Write) -> bool:
         """Whether the policy refuses our condition without its end, as no other would. ApiError: it can't be told."""
