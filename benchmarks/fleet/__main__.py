@@ -34,7 +34,7 @@ from benchmarks.fleet.rig import BARE, NAMESPACE, Rig, places_of, rig
 from benchmarks.large_fleet import RECIPES
 from benchmarks.reconcile import provenance
 from benchmarks.sizes import etcd_size
-from precision_api.facts.names import API_VERSION, LABEL_PROFILE_UID, PROFILE_KIND
+from precision_api.facts.names import API_VERSION, PROFILE_KIND
 from precision_lab.cluster.kwok import LEASE_SECONDS
 from precision_lab.fleet.hardware import HARDWARE
 from precision_lab.processes.processes import ticks
@@ -97,8 +97,7 @@ class Run:
         """A sweep by the bare client, in a namespace that the operator does not watch; nothing of it is left."""
         nodes = self.on.idle if len(self.on.nodes) <= WHOLE_TURNS else self.on.idle[:PART_TURN]
         say(f"{turn}: a bare client makes the operator's writes for {len(nodes)} nodes, {self.on.places} at once")
-        body = {"target": {"nodeNames": ["nowhere"]}, "suspend": True}
-        profile = self._profile(BARE, turn, body)
+        profile = self.profile(BARE, turn, spec({}) | {"target": {"nodeNames": ["nowhere"]}, "suspend": True})
         of = {s.product: record.bodies(s, BARE, turn, profile["metadata"]["uid"]) for s in self.samples}
         rows = [self._named(node) for node in nodes]
         work = {"turn": turn, "namespace": BARE, "places": self.on.places, "bodies": of, "nodes": rows}
@@ -112,29 +111,28 @@ class Run:
             raise RuntimeError(f"the bare client ended with {done.returncode}: {done.stderr[-2000:]}")
         machine = self.on.meter.look()
         self.clients.append({"turn": turn} | json.loads(done.stdout) | {"machine": machine})
-        self._forget(profile)
+        self.forget(profile)
 
     def sweep(self, name: str, cold: bool) -> None:
         """A profile over all nodes, until each idle one has a result."""
         on = self.on
         if self.profiles:
-            self._forget(self.profiles[-1])
+            self.forget(self.profiles[-1])
         pools = [{"name": HARDWARE["B300"].label, "maxConcurrent": on.places // 4 + 1}]
         rollout = {"maxConcurrent": on.places, "pools": pools, "powerBudgetWatts": on.places * 9_000}
         rollout |= {"perTopology": [{"key": "topology.kubernetes.io/rack", "max": min(12, on.places)}]}
-        spec = {"workload": {"preset": "llama3-8b"}, "recipes": [*RECIPES], "rollout": rollout}
         etcd = etcd_size(on.lab)
         self._start_phase()
         began = time.time()
         if cold:
-            self.profiles.append(self._profile(NAMESPACE, name, spec))
+            self.profiles.append(self.profile(NAMESPACE, name, spec(rollout)))
             say(f"{name}: starting the operator, the Lease is free, {len(on.idle)} idle nodes are due")
             began = time.time()
             on.operator.launch()
         else:
             say(f"{name}: the same again under a new profile")
-            self.profiles.append(self._profile(NAMESPACE, name, spec))
-        self._until_measured(name)
+            self.profiles.append(self.profile(NAMESPACE, name, spec(rollout)))
+        self.until_measured(name, self.profiles[-1])
         figures = self._end_phase(name, began, first_sweep=True)
         figures["etcdBytes"] = etcd_size(on.lab) - etcd
 
@@ -165,7 +163,7 @@ class Run:
             path = paths.item(paths.NODES, node["metadata"]["name"])
             on.api.ask("PATCH", path, {"metadata": {"labels": labels}}, kind=MERGE_PATCH)
         time.sleep(QUIET_SECONDS)
-        self._until_measured("changed drivers")
+        self.until_measured("changed drivers", self.profiles[-1])
         self._until_quiet()
         figures = self._end_phase("changed drivers", began)
         if figures["jobs"] != len(changed):
@@ -236,8 +234,9 @@ class Run:
         count, total = (float(re.findall(rf"^{name}_{of} (\S+)$", text, re.M)[0]) for of in ("count", "sum"))
         return {"count": int(count), "wallSeconds": total}
 
-    def _until_measured(self, phase: str) -> None:
-        path = paths.item(paths.profiles(NAMESPACE), self.profiles[-1]["metadata"]["name"])
+    def until_measured(self, phase: str, profile: Json) -> None:
+        """Until each idle node has a result of this profile. Raises RuntimeError where that takes far too long."""
+        path = paths.item(paths.profiles(NAMESPACE), profile["metadata"]["name"])
         talked, idle = time.monotonic(), len(self.on.idle)
         for _ in ticks(60 + idle * 2.0, 0.5):
             self.on.lab.processes.check(self.on.operator.name)
@@ -269,30 +268,42 @@ class Run:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def _profile(self, namespace: str, name: str, spec: Json) -> Json:
+    def profile(self, namespace: str, name: str, spec: Json) -> Json:
+        """Creates it."""
         body = {"apiVersion": API_VERSION, "kind": PROFILE_KIND, "metadata": {"name": name}, "spec": spec}
-        if "workload" not in spec:
-            body["spec"] = {"workload": {"preset": "llama3-8b"}} | spec
         return self._create(paths.profiles(namespace), body)
 
     def _create(self, path: str, body: Json) -> Json:
         return self.on.api.ask("POST", path, body)
 
-    def _forget(self, profile: Json) -> None:
-        """Delete a profile, and wait until the garbage collector has taken all that it owns."""
-        meta = profile["metadata"]
-        say(f"deleting profile {meta['name']}, its reports and full results")
-        self.on.api.call("DELETE", paths.item(paths.profiles(meta["namespace"]), meta["name"]))
-        for kind in (paths.jobs, paths.reports, paths.config_maps):
+    def forget(self, *profiles: Json) -> None:
+        """Delete profiles of a namespace, and wait until the garbage collector has taken all that they own."""
+        namespace = profiles[0]["metadata"]["namespace"]
+        for profile in profiles:
+            name = profile["metadata"]["name"]
+            say(f"deleting profile {name}, its reports and full results")
+            self.on.api.ask("DELETE", paths.item(paths.profiles(namespace), name))
+        for kind, stays in ((paths.jobs, 0), (paths.reports, 0), (paths.config_maps, 1)):  # kube-root-ca.crt stays
             for _ in ticks(600, 0.5):
-                chosen = {} if kind is paths.config_maps else {"labelSelector": f"{LABEL_PROFILE_UID}={meta['uid']}"}
-                items = self.on.api.ask("GET", kind(meta["namespace"]), limit="2", **chosen)["items"]
-                if len(items) <= (1 if kind is paths.config_maps else 0):  # kube-root-ca.crt is in each namespace
+                if len(self.on.api.ask("GET", kind(namespace), limit="2")["items"]) <= stays:
                     break
+            else:
+                raise RuntimeError(f"after 600 s there still are objects in {kind(namespace)}: see the log of etcd")
 
     def _named(self, node: Json) -> Json:
         name = node["metadata"]["name"]
         return {"name": name, "uid": node["metadata"]["uid"], "product": name.partition("-")[0].upper()}
+
+
+def spec(rollout: Json) -> Json:
+    """Of a profile over all nodes."""
+    return {"workload": {"preset": "llama3-8b"}, "recipes": [*RECIPES], "rollout": rollout}
+
+
+def end_by_signals() -> None:
+    """What Ctrl-C does SIGTERM does too, also in the background of a script: everything is cleaned up."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 def lease_requests(on: Rig) -> float:
@@ -333,8 +344,7 @@ def main() -> int:
     if min(options.nodes) < 20:
         parser.error("--nodes: at least 20, so that each product has idle and busy ones")
     broken = False
-    for number in (signal.SIGINT, signal.SIGTERM):  # also where a script's background ignores Ctrl-C: all is cleaned up
-        signal.signal(number, signal.default_int_handler)
+    end_by_signals()
     for nodes in options.nodes:
         try:
             row = run(nodes)
@@ -346,7 +356,7 @@ def main() -> int:
         if not options.only_print:
             RESULTS.mkdir(parents=True, exist_ok=True)
             (RESULTS / f"{nodes}.json").write_text(json.dumps(row, indent=2) + "\n")
-            rows = [json.loads(path.read_text()) for path in RESULTS.glob("*.json")]
+            rows = [json.loads(path.read_text()) for path in RESULTS.glob("[0-9]*.json")]
             (RESULTS / "fleet.svg").write_text(chart.svg(sorted(rows, key=lambda it: it["nodes"])))
             say(f"saved {RESULTS / f'{nodes}.json'} and fleet.svg")
     return int(broken)

@@ -1,6 +1,7 @@
-"""`python -m benchmarks.fleet.beating_operator FILE OPTIONS`: the operator as it is, beside a beat of its event loop.
+"""`python -m benchmarks.fleet.beating_operator [--without=CODE] FILE OPTIONS`: the operator, beside a beat of its loop.
 
 FILE gets a line each second: seconds since 1970, and the longest time for which nothing had a turn in that second.
+Without `--without` the operator is as it is; with it, it lacks the check whose reason that is, to see who finds out.
 """
 
 import asyncio
@@ -11,6 +12,8 @@ from pathlib import Path
 from precision_operator.__main__ import arguments, run
 from precision_operator.cluster.log_format import log_plainly
 from precision_operator.cluster.watching import quiet_kopf
+from precision_operator.core.admission import turns
+from precision_operator.core.admission.limits import LIMITS
 from precision_operator.shell.leader_election import LeaseLost
 
 BEAT_SECONDS, LINE_SECONDS = 0.05, 1.0
@@ -41,12 +44,22 @@ async def beating(path: Path, options: list[str]) -> None:
     task.cancel()
 
 
+def take_out(code: str) -> None:
+    """No agent waits for this reason any more. KeyError where there is no such check."""
+    assert LIMITS[code]
+    blocked_by = turns.blocked_by
+    turns.blocked_by = lambda request, limits: blocked_by(request, [it for it in limits if it.code != code])
+
+
 def main() -> int:
     """As the operator's own: 0 after a signal, 3 when the Lease was lost."""
     log_plainly()
     quiet_kopf()
+    words = sys.argv[1:]
+    if words[0].startswith("--without="):
+        take_out(words.pop(0).partition("=")[2])
     try:
-        asyncio.run(beating(Path(sys.argv[1]), sys.argv[2:]))
+        asyncio.run(beating(Path(words[0]), words[1:]))
     except LeaseLost as error:
         print(error, file=sys.stderr)
         return 3
