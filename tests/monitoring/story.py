@@ -157,6 +157,7 @@ def operator_text() -> bytes:
     """The text of an operator that leads and is well."""
     telemetry, kinds = Telemetry(), targets([NAMESPACE])
     telemetry.follow(lambda: True, kinds, {kind: Heard(watched=True) for kind in kinds})
+    telemetry.saw_conditions({}, {"Unguarded": 0})
     return telemetry.text()
 
 
