@@ -129,50 +129,16 @@ def test_what_changes_the_measurement_starts_a_new_run(change: dict[str, Any]) -
     assert asked(profile(**change)).run != asked(profile()).run
 
 
-NATIVE = ("bf16", "fp8_delayed", "fp8_current", "mxfp8", "nvfp4")
 LLAMA = {"recipes": ["mxfp8"], "workload": {"preset": "llama3-8b"}}
-OURS = LLAMA | {"mixtures": [{"name": "ours", "mlp": "nvfp4", "head": "mxfp8"}]}
-RECIPES: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
-    "all that Hopper can run": ({}, H100, ("bf16", "fp8_delayed", "fp8_current", "fp8_block")),
-    "all that Blackwell runs natively, without risk": ({}, GB200, NATIVE),
-    "all without risk, where no label tells what an unknown one can": (
-        {"target": {"products": ["GH200"]}},
-        GH200,
-        (*NATIVE[:3], "fp8_block", *NATIVE[3:]),
-    ),
-    "emulated and risky ones by name": (
-        {"recipes": ["fp8_block", "nvfp4_no_rht"]},
-        GB200,
-        ("bf16", "fp8_block", "nvfp4_no_rht"),
-    ),
-    "BF16 too where layers stay in it": (
-        {"recipes": ["nvfp4"], "benchmarks": {"baseline": "fp8_current"}},
-        GB200,
-        ("fp8_current", "nvfp4", "bf16"),
-    ),
-    "no mixture, which may be the baseline": (OURS | {"benchmarks": {"baseline": "ours"}}, GB200, ("mxfp8", "bf16")),
-    "but not where none do": (
-        {"recipes": ["nvfp4"], "benchmarks": {"baseline": "fp8_current", "lastLayersBF16": 0}},
-        GB200,
-        ("fp8_current", "nvfp4"),
-    ),
-    "BF16 too where layers of a mixture's part stay in it": (
-        OURS | {"benchmarks": {"baseline": "mxfp8"}},
-        GB200,
-        ("mxfp8", "bf16"),
-    ),
-    "what is named, baseline first": ({"recipes": ["mxfp8", "fp8_block"]}, GB200, ("bf16", "mxfp8", "fp8_block")),
-    "the baseline once": ({"recipes": ["mxfp8", "bf16"]}, GB200, ("bf16", "mxfp8")),
-    "named ones even where the hardware can't": ({"recipes": ["nvfp4"]}, H100, ("bf16", "nvfp4")),
-}
+NODES = {"H100": H100, "GB200": GB200, "GH200": GH200}
 
 
-@pytest.mark.parametrize(("change", "facts", "recipes"), RECIPES.values(), ids=RECIPES)
+@pytest.mark.parametrize(("change", "node", "recipes"), TABLES["recipes"].values(), ids=TABLES["recipes"])
 def test_recipes_are_those_that_are_named_or_all_that_the_node_can_run(
-    change: dict[str, Any], facts: Any, recipes: tuple[str, ...]
+    change: dict[str, Any], node: str, recipes: list[str]
 ) -> None:
-    made = measurement_request(asked(profile(**change)), facts, "r1", 1)
-    assert (made.recipes, made.listed) == (recipes, "recipes" in change)
+    made = measurement_request(asked(profile(**change)), NODES[node], "r1", 1)
+    assert ([*made.recipes], made.listed) == (recipes, "recipes" in change)
 
 
 def test_mixtures_core_and_weights_reach_the_agent_and_each_change_starts_a_new_run() -> None:
