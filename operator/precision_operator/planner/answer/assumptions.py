@@ -11,7 +11,7 @@ from precision_operator.planner.inputs.terms import Failures, Goodput, Terms
 from precision_operator.planner.rates import bands
 from precision_operator.planner.rates.failures import LEAST, MOST, OWN_FACTOR, PER_GPU_HOUR, SOURCES, waits
 from precision_operator.planner.rates.laws import releases_apart
-from precision_operator.planner.rates.memory_fit import memory_bytes, true_limits
+from precision_operator.planner.rates.memory_fit import limits_of, memory_bytes
 from precision_operator.planner.rates.speed import RateSource, by_law, conditions_of, sized, sources
 from precision_operator.planner.rates.straggler import SLOW_NODE_PRIOR
 from precision_operator.planner.solving.schedule import JobSlot
@@ -67,7 +67,7 @@ def _memory(slots: Sequence[JobSlot]) -> Iterator[str]:
         )
     for slot in slots:
         option = slot.option
-        why = true_limits(option.job, option.pool, option.recipe).problem(option.gpus)
+        why = limits_of(option.job, option.pool, option.recipe, always=True).problem(option.gpus)
         if why and option.job.running is None:
             yield (
                 f"OVERRIDDEN by memoryCheck Ignore: {option.job.name} gets {option.gpus} GPUs of {option.pool.name}, "

@@ -8,6 +8,7 @@ from operator import or_
 
 import numpy as np
 
+from precision_api.facts.products import part
 from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.pool import median, steady
 from precision_operator.planner.inputs.fleet import WorkloadFacts
@@ -119,6 +120,12 @@ class CandidatePool:
     def gpus(self) -> int:
         """GPUs to plan with."""
         return self.nodes * self.gpus_per_node
+
+    @property
+    def sold_as(self) -> str:
+        """The product, by the name that it has in published rows."""
+        gpu = part(self.product)
+        return gpu.product if gpu else self.product
 
     @cached_property
     def tiers(self) -> tuple[int, ...]:

@@ -48,9 +48,9 @@ def pools(fleet: Fleet, terms: Terms, now: datetime) -> tuple[CandidatePool, ...
     _one_each(fleet, terms)
     present = {name for pool in fleet.pools for name in (pool.name, pool.product)}
     workloads = {workload.key: workload for workload in fleet.workloads}
-    measured = {facts.name: _measured(facts, terms, workloads, now) for facts in fleet.pools}
-    declared = {name: _declared(entry, terms) for name, entry in terms.pools.items() if entry.name not in present}
-    return tuple(candidate for _, candidate in sorted((measured | declared).items()))
+    own = [PoolFacts(name=name, product=of.product or name) for name, of in terms.pools.items() if name not in present]
+    every = sorted((*fleet.pools, *own), key=lambda facts: facts.name)
+    return tuple(_candidate(facts, terms, workloads, now) for facts in every)
 
 
 def _one_each(fleet: Fleet, terms: Terms) -> None:
@@ -73,27 +73,6 @@ def _one_each(fleet: Fleet, terms: Terms) -> None:
 def own_terms(name: str, product: str, terms: Terms) -> PoolTerms:
     """What the user says of a pool: by its name, else by its product, else nothing."""
     return terms.pools.get(name) or terms.pools.get(product) or PoolTerms(name, scaling=terms.scaling)
-
-
-def _declared(pool_terms: PoolTerms, terms: Terms) -> CandidatePool:
-    whole, gpus = (pool_terms.nodes or 0) + pool_terms.more_nodes, pool_terms.gpus_per_node or 1
-    spare_nodes = _spares(pool_terms.name, pool_terms, whole, gpus, terms)
-    notes = (
-        _kept_as_spares(spare_nodes, pool_terms)
-        if pool_terms.nodes and pool_terms.gpus_per_node
-        else ("has no reports here; a pool of your own needs nodes, gpusPerNode",)
-    )
-    return CandidatePool(
-        name=pool_terms.name,
-        product=pool_terms.product or pool_terms.name,
-        gpus_per_node=gpus,
-        nodes=whole - spare_nodes if pool_terms.nodes and pool_terms.gpus_per_node else 0,
-        spares=spare_nodes,
-        limit_watts_per_gpu=pool_terms.limit_watts_per_gpu,
-        samples={},
-        terms=pool_terms,
-        notes=notes,
-    )
 
 
 def _spares(name: str, pool: PoolTerms, nodes: int, gpus: int, terms: Terms) -> int:
@@ -136,12 +115,12 @@ _Source = tuple[str, int | None, bool, str]
 _RowsByKey = dict[Key, dict[_Source, _Row]]
 
 
-def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFacts], now: datetime) -> CandidatePool:
+def _candidate(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFacts], now: datetime) -> CandidatePool:
     pool_terms = own_terms(facts.name, facts.product, terms)
     sizes = Counter[int]()
     for node in facts.nodes:
         sizes[node.gpus] += node.count
-    gpus = max(sizes, key=lambda size: (sizes[size], size), default=1)
+    gpus = max(sizes, key=lambda size: (sizes[size], size), default=pool_terms.gpus_per_node or 1)
     alike = [node for node in facts.nodes if node.gpus == gpus]
     refused: Counter[str] = Counter()
     refused_recipes: set[Recipe] = set()
@@ -156,7 +135,8 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
     usable = {row.node.name: row.node for by_source in rows.values() for row in by_source.values()}
     counted = sum(node.count for node in usable.values())
     limits = [node.limit_watts / node.gpus for node in usable.values() if node.limit_watts]
-    whole = (pool_terms.nodes or counted) + pool_terms.more_nodes
+    unknown = not facts.nodes and not (pool_terms.nodes and pool_terms.gpus_per_node)
+    whole = 0 if unknown else (pool_terms.nodes or counted) + pool_terms.more_nodes
     spare_nodes = _spares(facts.name, pool_terms, whole, gpus, terms)
     planned = whole - spare_nodes
     racks = Counter[str]()
@@ -178,6 +158,7 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
         refused=dict(refused),
         refused_recipes=frozenset(refused_recipes),
         notes=(
+            *(("has no reports here; a pool of your own needs nodes, gpusPerNode",) if unknown else ()),
             *_notes(planned, gpus, sizes, counted, sum(racks.values())),
             *_kept_as_spares(spare_nodes, pool_terms),
             *dict.fromkeys(note for _, left_out in chosen.values() for note in left_out),

@@ -49,13 +49,10 @@ class SizeLimits:
         return self.why_most if self.most is not None and gpus > self.most else ""
 
 
-def limits_of(job: JobTerms, pool: CandidatePool, recipe: Recipe) -> SizeLimits:
-    """None for jobs that run already, and for those that ignore them."""
-    return SizeLimits() if job.running or job.fit.ignored else true_limits(job, pool, recipe)
-
-
-def true_limits(job: JobTerms, pool: CandidatePool, recipe: Recipe) -> SizeLimits:
-    """The limits by memory and batch, whatever the job says of checking them."""
+def limits_of(job: JobTerms, pool: CandidatePool, recipe: Recipe, always: bool = False) -> SizeLimits:
+    """The limits by memory and batch; none for jobs that run already or ignore them, but where `always` is said."""
+    if not always and (job.running or job.fit.ignored):
+        return SizeLimits()
     memory, fit = memory_bytes(pool), job.fit
     least, why_least, copy = 1, "", fit.gpus_per_replica
     if memory is not None:
@@ -104,8 +101,7 @@ def _copy(wanted: JobWorkload, recipe: Recipe, memory: int) -> int:
 
 def _sharing(wanted: JobWorkload, pool: CandidatePool) -> int:
     """The most GPUs that shared one sequence in published jobs."""
-    gpu = part(pool.product)
-    of = Sized(wanted, gpu.product if gpu else pool.product, 1, 1.0, (None, None)).published
+    of = Sized(wanted, pool.sold_as, 1, 1.0, (None, None)).published
     return math.ceil((wanted.sequence_length or 1) / of.fewest_tokens) if of else 1
 
 

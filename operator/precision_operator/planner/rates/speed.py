@@ -104,7 +104,7 @@ def _source(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, named: boo
     declared = [rate for rate in pool.terms.job_rates if rate.recipe == recipe]
     exact = next((rate for rate in declared if rate.target.key == wanted.key), None)
     if exact is not None:
-        return _of_job(pool, exact)
+        return of_job(pool, exact)
     measured = {key: sample for (key, of), sample in sorted(pool.samples.items()) if of == recipe}
     offered = {
         key: sample
@@ -141,11 +141,13 @@ def _other_models(
 ) -> Iterator[_Way]:
     way = "predicted by equal FLOP/s from"
     for rate in declared:
-        step = transfer(rate.target, wanted)
-        yield rate.target.key, _of_job(pool, rate, step, f"{way} {rate.target.name}; ")
+        yield (
+            rate.target.key,
+            _stepped(of_job(pool, rate), transfer(rate.target, wanted), f"{way} {rate.target.name}; "),
+        )
     for key, sample in measured.items():
         step = transfer(sample.workload, wanted)
-        yield key, _of_sample(pool, sample, sample.recipe, step, f"{way} {sample.workload.name}; ")
+        yield key, _stepped(_of_sample(pool, sample, sample.recipe), step, f"{way} {sample.workload.name}; ")
 
 
 def _other_recipes(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, named: bool) -> Iterator[_Way]:
@@ -158,11 +160,11 @@ def _other_recipes(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, nam
         if rate.recipe != recipe and rate.target.key == wanted.key:
             step = recipe_transfer(wanted, rate.recipe, recipe, pool.product)
             way = f"predicted from {rate.recipe} {pairs}"
-            yield rate.recipe, _of_job(pool, replace(rate, recipe=recipe), step, way)
+            yield rate.recipe, _stepped(of_job(pool, replace(rate, recipe=recipe)), step, way)
     for (key, measured), sample in sorted(pool.samples.items()):
         if measured != recipe and key == wanted.key:
             step, way = recipe_transfer(wanted, measured, recipe, pool.product), f"predicted from {measured} {pairs}"
-            yield measured, _of_sample(pool, sample, recipe, step, way)
+            yield measured, _stepped(_of_sample(pool, sample, recipe), step, way)
 
 
 def _absent(pool: CandidatePool, recipe: Recipe) -> str:
@@ -184,42 +186,27 @@ def _told(sample: PoolSample) -> str:
     )
 
 
-def _of_job(pool: CandidatePool, rate: JobRateTerms, step: Transfer | str = WHOLE, way: str = "") -> RateSource | str:
-    """A declared rate, or what is predicted from it by `way`; without a step, why there is none."""
-    if isinstance(step, str):
-        return step
+def of_job(pool: CandidatePool, rate: JobRateTerms) -> RateSource:
+    """A declared rate."""
+    text, scope = f"job rate at {rate.gpus} GPUs: {rate.source}", pool.terms.power_scope
     return RateSource(
-        pool=pool,
-        recipe=rate.recipe,
-        basis="predicted" if way else "declared",
-        per_gpu=rate.per_gpu * step.factor,
-        step=step,
-        half_width=0.0,
-        watts_per_gpu=rate.watts_per_gpu,
-        power_scope=pool.terms.power_scope,
-        text=f"{way}{step.note}job rate at {rate.gpus} GPUs: {rate.source}",
-        job_rate=rate,
+        pool, rate.recipe, "declared", rate.per_gpu, WHOLE, 0.0, rate.watts_per_gpu, scope, text, job_rate=rate
     )
 
 
-def _of_sample(
-    pool: CandidatePool, sample: PoolSample, recipe: Recipe, step: Transfer | str = WHOLE, way: str = ""
-) -> RateSource | str:
-    """Measured rates, or what is predicted from them by `way`; without a step, why there is none."""
+def _of_sample(pool: CandidatePool, of: PoolSample, recipe: Recipe) -> RateSource:
+    """Measured rates."""
+    basis: Basis = next((word for word in MADE_UP if word in of.marks), "measured")
+    figures = of.reference, WHOLE, of.half_width, of.watts_per_gpu, of.power_scope, _told(of)
+    return RateSource(pool, recipe, basis, *figures, sample=of)
+
+
+def _stepped(source: RateSource, step: Transfer | str, way: str) -> RateSource | str:
+    """What is predicted from it by `way`; without a step, why there is none."""
     if isinstance(step, str):
         return step
-    return RateSource(
-        pool=pool,
-        recipe=recipe,
-        basis="predicted" if way else next((word for word in MADE_UP if word in sample.marks), "measured"),
-        per_gpu=sample.reference * step.factor,
-        step=step,
-        half_width=sample.half_width,
-        watts_per_gpu=sample.watts_per_gpu,
-        power_scope=sample.power_scope,
-        text=f"{way}{step.note}{_told(sample)}",
-        sample=sample,
-    )
+    text = f"{way}{step.note}{source.text}"
+    return replace(source, basis="predicted", per_gpu=source.per_gpu * step.factor, step=step, text=text)
 
 
 def speed(source: RateSource, gpus: int, conditions: Conditions, fastest_of: int) -> Speed | str:
@@ -291,10 +278,9 @@ def normal_parts(
 
 def sized(source: RateSource, batch: tuple[float | None, float | None] = (None, None)) -> Sized:
     """What published jobs tell of this one's sizes."""
-    gpu, per_gpu = part(source.pool.product), source.per_gpu * source.wanted.flops_per_token / 1e15
+    per_gpu = source.per_gpu * source.wanted.flops_per_token / 1e15
     base = source.job_rate.gpus if source.job_rate else source.pool.gpus_per_node
-    product = gpu.product if gpu else source.pool.product
-    return Sized(source.wanted, product, base, per_gpu, batch, apart=source.job_rate is None)
+    return Sized(source.wanted, source.pool.sold_as, base, per_gpu, batch, apart=source.job_rate is None)
 
 
 def scaling(source: RateSource, gpus: straggler.Counts, conditions: Conditions) -> Kept:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -11,7 +12,7 @@ from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY
 from precision_operator.planner.inputs.terms import ENDLESS, JobRateTerms, JobTerms, PlanClock, RunningTerms, Terms
 from precision_operator.planner.rates import pool_sizes
 from precision_operator.planner.rates.candidate_pool import CandidatePool, may_use
-from precision_operator.planner.rates.speed import WHOLE, RateSource, conditions_of, sources
+from precision_operator.planner.rates.speed import RateSource, conditions_of, of_job, sources
 
 EVERY_SIZE = 8
 """Block counts that are all tried; above, two to each doubling, the same ones whatever the pool's size, so that more
@@ -82,21 +83,11 @@ class Catalog:
 def _seen(usual: RateSource | str, pool: CandidatePool, job: JobTerms, running: RunningTerms) -> RateSource:
     """The rate that a job was seen to reach: communication, stragglers and stops are in it."""
     per_gpu = (running.seen or 0.0) / running.gpus
-    of_job = JobRateTerms(job.target, running.recipe, running.gpus, per_gpu, None, f"{job.name} as it ran", SEEN)
-    known = None if isinstance(usual, str) else usual
-    return RateSource(
-        pool=pool,
-        wanted=job.target,
-        recipe=running.recipe,
-        basis="declared",
-        per_gpu=of_job.per_gpu,
-        step=WHOLE,
-        half_width=0.0,
-        watts_per_gpu=known.watts_per_gpu if known else None,
-        power_scope=known.power_scope if known else pool.terms.power_scope,
-        text=f"as it ran for {running.days:.3g} days; else: {known.text if known else usual}",
-        job_rate=of_job,
-    )
+    seen = JobRateTerms(job.target, running.recipe, running.gpus, per_gpu, None, f"{job.name} as it ran", SEEN)
+    made, known = of_job(pool, seen), None if isinstance(usual, str) else usual
+    text = f"as it ran for {running.days:.3g} days; else: {known.text if known else usual}"
+    watts, scope = (known.watts_per_gpu, known.power_scope) if known else (None, made.power_scope)
+    return replace(made, wanted=job.target, watts_per_gpu=watts, power_scope=scope, text=text)
 
 
 def _shape(pool: CandidatePool, job: JobTerms, terms: Terms) -> tuple[object, ...]:
