@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from precision_operator.planner.rates.bands import Z_95, BandPart, combined, plus_minus
+from precision_operator.planner.rates.bands import Z_95, BandPart, combined
 from precision_operator.planner.rates.straggler import Rates, quiet, sampled, stragglers
 
 NODES, CHOSEN, SLOW, SLOW_RATE, NOISE = 1_000, 256, 10, 0.8, 0.01
@@ -38,7 +38,7 @@ def band(measured: Rates, chosen: int = CHOSEN, nodes_of_pool: int = NODES) -> t
     found = laws.at(0)
     factors = tuple(value / found.days for value in found.values)
     law = BandPart("slow nodes", found.low / found.days, found.high / found.days, values=factors)
-    made = combined([law, plus_minus("measurement", NOISE * Z_95)])
+    made = combined([law, BandPart("measurement", 1 - NOISE * Z_95, 1 + NOISE * Z_95)])
     return found.days * made.low, found.days * made.promised, found.days * made.high
 
 

@@ -20,8 +20,10 @@ from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.planning import PlanAnswer, plan
 from precision_operator.planner.answer.table import lines
 from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.inputs.terms import Goodput
 from precision_operator.planner.rates import bands
 from precision_operator.planner.rates.evidence import pools
+from precision_operator.planner.rates.failures import progress
 from precision_operator.planner.rates.straggler import (
     SLOW_NODE_PRIOR,
     Rates,
@@ -43,7 +45,7 @@ SCALING = [{"gpus": 8, "efficiency": "1"}, {"gpus": 2048, "efficiency": "0.9"}]
 
 @given(st.lists(shares, min_size=1, max_size=5))
 def test_normal_parts_add_in_quadrature(halves: list[float]) -> None:
-    found = bands.combined([bands.plus_minus("scaling", half) for half in halves])
+    found = bands.combined([bands.BandPart("scaling", 1 - half, 1 + half) for half in halves])
     below = math.sqrt(sum(math.log(1 - half) ** 2 for half in halves))
     assert math.log(found.low) == pytest.approx(-below)
     assert found.low < found.promised < 1 < found.high
@@ -52,7 +54,7 @@ def test_normal_parts_add_in_quadrature(halves: list[float]) -> None:
 def test_a_law_with_two_values_is_not_taken_for_a_normal_one() -> None:
     """Nine draws in ten lie between the ends, and nine in ten pass what is promised, whatever the law."""
     law = bands.BandPart("slow nodes", 0.8, 1.1, values=(0.8,) * 16 + (1.1,) * 24)
-    found = bands.combined([law, bands.plus_minus("measurement", 0.02)])
+    found = bands.combined([law, bands.BandPart("measurement", 0.98, 1.02)])
     rng = np.random.default_rng(3)
     draws = rng.choice(law.values, 20_000) * np.exp(rng.normal(0, 0.02 / bands.Z_95, 20_000))
     assert np.mean((found.low <= draws) & (draws <= found.high)) == pytest.approx(0.9, abs=0.02)
@@ -60,7 +62,7 @@ def test_a_law_with_two_values_is_not_taken_for_a_normal_one() -> None:
 
 
 def test_goodput_never_passes_all_time_and_declared_rates_are_never_certain() -> None:
-    assert bands.goodput_part(0.97, 0.1, "").high == pytest.approx(1 / 0.97)
+    assert progress(Goodput(0.97, 0.1), np.array([8])).high == 1.0
     given_none, given_some = option(declared()), option(declared(plusMinus="0.2"))
     assert given_none.speed.low < given_none.speed.tokens_per_second < given_none.speed.high
     assert given_some.speed.low < given_none.speed.low

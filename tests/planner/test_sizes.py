@@ -287,7 +287,7 @@ def test_nine_runs_in_ten_pass_what_is_promised_of_a_run_that_waits_for_repairs(
     all_nodes = sum(jobs)
     failures = Failures(repairs=Repairs(72.0, 8, all_nodes + free, all_nodes, all_nodes - jobs[0], 0.0))
     gpus, hours = np.array([jobs[0] * 8]), np.array(runs_that_wait(up, jobs, free, max(400, int(40_000 / up))))
-    mean = np.array([up * (1 + waits(failures, gpus, PER_GPU_HOUR).odds[0])])
+    mean = np.array([up * (1 + waits(failures, gpus, PER_GPU_HOUR)[0][0])])
     assert hours.mean() == pytest.approx(mean[0], rel=0.06)
     (low,), (high,) = repair_band(failures, gpus, mean)
     assert (mean / hours >= low ** (Z_90 / Z_95)).mean() >= 0.89

@@ -1,10 +1,12 @@
 """From a spec and a fleet to an answer: the one function that the plugin and the operator call."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from importlib.resources import files
+from typing import Any, Literal
 
 from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import first_of, number_of, three_digits
@@ -36,6 +38,7 @@ OF_SEARCH = 0.9
 NO_CHANCES = "the time limit ended before the chances of the deadlines were known: raise spec.solver.timeLimitSeconds"
 NAMED = 4
 """Jobs that a sentence names."""
+_NOTES: Mapping[str, Any] = json.loads(files(__package__).joinpath("notes.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,46 +193,29 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
     used = {option.pool.name for option in chosen} if solution else {pool.name for pool in candidates}
     mine = [pool for pool in candidates if pool.name in used]
     marks = _marks(mine, solution)
-    for word, meaning in _MEANING.items():
+    for word, meaning in _NOTES["doubts"].items():
         counts = ((pool.name, marks[pool.name][word]) for pool in mine if word in marks[pool.name])
         named = [f"{name} ({number_of(count, 'node')})" for name, count in counts]
         if named:
             yield f"{word.upper()}: {meaning}: {', '.join(named)}"
-    flattered = sorted({option.recipe for option in chosen if _flattered(option)})
-    doubts = (
-        (
-            any(option.source.upper_bound for option in chosen),
-            "upper bound (no communication): rates are of single nodes and no published job tells more of such models, "
-            "so jobs will take longer and no deadline is promised; give scaling or jobRates",
-        ),
-        (
-            flattered,
-            "flattered by communication: scaling is given for all recipes alike, but one that computes faster keeps "
-            f"less of its sum ({', '.join(flattered)}): give scaling with recipe, or jobRates",
-        ),
-        (
-            guessed := predicted(chosen),
-            f"the bands of {first_of(guessed, NAMED)} are wide: profile that workload for narrower ones",
-        ),
-    )
-    yield from (note for holds, note in doubts if holds)
+    flattered, guessed = sorted({option.recipe for option in chosen if _flattered(option)}), predicted(chosen)
+    doubts = {
+        "upper bound": any(option.source.upper_bound for option in chosen),
+        "flattered": flattered,
+        "wide": guessed,
+    }
+    words = {"recipes": ", ".join(flattered), "jobs": first_of(guessed, NAMED)}
+    yield from (_NOTES[name].format(**words) for name, holds in doubts.items() if holds)
     yield from assumptions(slots, read)
-    has_idle_watts = all(option.pool.terms.idle_watts_per_gpu for option in chosen)
     paid_apart = any(option.dollars and not option.pool.terms.price_includes_power for option in chosen)
-    settings = (
-        (
-            any(read.overhead.values()),
-            "power.overhead is not given: power and energy are those of what was read, GPUs or modules alone",
-        ),
-        (has_idle_watts, "pools[].idleWattsPerGPU is not given: GPUs that no job uses are taken to draw nothing"),
-        (read.pue is not None, "power.pue is not given: power and energy are without cooling and losses"),
-        (
-            read.dollars_per_kilowatt_hour or not paid_apart,
-            "power.dollarsPerKilowattHour is not given: electricity costs nothing here",
-        ),
-        (not read.electricity_alone, "no pool has dollarsPerGPUHour: cost is that of electricity alone"),
-    )
-    yield from (note for is_there, note in settings if slots and not is_there)
+    missing = {
+        "no overhead": not any(read.overhead.values()),
+        "no idle": not all(option.pool.terms.idle_watts_per_gpu for option in chosen),
+        "no pue": read.pue is None,
+        "no electricity": paid_apart and not read.dollars_per_kilowatt_hour,
+        "no price": read.electricity_alone,
+    }
+    yield from (_NOTES[name] for name, holds in missing.items() if slots and holds)
     yield from (f"pool {pool.name}: {note}" for pool in mine for note in pool.notes)
     for option in chosen:
         yield from _as_seen(option, read)
@@ -289,17 +275,6 @@ def _flattered(option: Option) -> bool:
     terms, source = option.pool.terms, option.source
     points = terms.scaling.points if terms.scaling else {}
     return source.job_rate is None and None in points and option.recipe not in ("bf16", *points)
-
-
-_MEANING = {
-    "simulated": "nobody measured these figures, they show how a plan looks and nothing about real hardware",
-    "replayed": "published figures were played back, this hardware was not measured",
-    "stale": "results are out of date",
-    "unverified": "it is not proved that the precision really ran",
-    "unhealthyLoss": "in loss runs the recipe diverged, was about to, or learnt nothing",
-    "powerInvalid": "enforced limits stand for a draw that was not valid",
-    "emulated": "the recipe runs through another one's kernels",
-}
 
 
 def binding(chosen: PlanAnswer, slot: JobSlot) -> str:

@@ -93,10 +93,6 @@ def lines(status: PlanStatus) -> Iterator[str]:
             yield f"assumed: {rest if mark.isupper() else note}"
 
 
-_BEST = {"cost": "least cost", "time": "earliest end", "energy": "least energy"}
-"""By the plan's first objective."""
-
-
 def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
     """Below the recommendation: what it costs, how sure that is, what binds, and the nearest alternative."""
     bound = AT_LEAST if any(job.upper_bound for job in status.jobs) else ""
@@ -112,7 +108,7 @@ def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
     costs = ", ".join(f"{bound if unit != AT_MOST else ''}{text}{unit}" for text, unit in figures if text)
     yield f"costs: {costs}{scope}"
     gap = totals.gap_percent
-    best = _BEST.get(totals.objective or "", "optimum")
+    best = "earliest end" if totals.objective == "time" else f"least {totals.objective or 'that is possible'}"
     sure = [f"how far from the {best}: not known" if gap is None else f"at most {float(gap):.3g} % from the {best}"]
     sure += ["that is more than was asked for"] if totals.gap_reached is False else []
     if bound:

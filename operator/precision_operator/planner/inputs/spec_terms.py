@@ -43,6 +43,7 @@ MOST_DOLLARS_PER_GPU_HOUR = 1_000.0
 MOST_FLOPS_OF_A_GPU = 1e17
 """Five times the fastest dense rate that any product of precision_api.facts.products has."""
 MOST_GAP_PERCENT = 50.0
+SAYS_NOTHING = f'% is above {MOST_GAP_PERCENT:g} %: such an answer says nothing. Give for example "0.5"'
 MOST_PLUS_MINUS = 0.9
 MOST_FACTOR = 5.0
 """Of PUE and overhead: nothing that computes is built worse."""
@@ -115,7 +116,7 @@ def _whole(spec: PlanSpec, start: datetime, pools: list[PoolTerms | None], jobs:
             watts=_or_none(electric.budget, power, f"{at}.budget"),
             budgets={name: positive(text, f"spec.budget.{name}") for name, text in budgets.items()},
         ),
-        gap=_gap(spec.solver.gap_percent) / 100,
+        gap=_limited(spec.solver.gap_percent, "spec.solver.gapPercent", MOST_GAP_PERCENT, SAYS_NOTHING) / 100,
         seconds=float(spec.solver.time_limit_seconds),
     )
     limited = made.limits.watts is not None or any(pool.power_watts for pool in made.pools.values())
@@ -124,10 +125,10 @@ def _whole(spec: PlanSpec, start: datetime, pools: list[PoolTerms | None], jobs:
     return made
 
 
-def _gap(text: str) -> float:
-    value, at = positive(text, "spec.solver.gapPercent"), "spec.solver.gapPercent"
-    problem = f'{text} % is above {MOST_GAP_PERCENT:g} %: such an answer says nothing. Give for example "0.5"'
-    require(value <= MOST_GAP_PERCENT, at, problem)
+def _limited(text: str, at: str, most: float, problem: str, read: Callable[[str, str], float] = positive) -> float:
+    """As `read`. Raises UnusableInput with `text` and this problem where it is above `most`."""
+    value = read(text, at)
+    require(value <= most, at, f"{text} {problem}")
     return value
 
 
@@ -143,9 +144,9 @@ def _factor(text: str | None, at: str) -> float | None:
 
 
 def _price(text: str, at: str, most: float = MOST_DOLLARS_PER_GPU_HOUR) -> float:
-    value = positive(text, at, NO_PRICE)
-    require(value <= most, at, f"{text} dollars are more than {most:g}: is the unit right?")
-    return value
+    return _limited(
+        text, at, most, f"dollars are more than {most:g}: is the unit right?", partial(positive, remedy=NO_PRICE)
+    )
 
 
 def _pool(pool: PlanPool, at: str) -> PoolTerms:
@@ -217,10 +218,8 @@ def _job_rate(rate: JobRate, at: str) -> JobRateTerms:
 
 
 def _half_width(text: str, at: str) -> float:
-    value = share(text, at)
-    problem = f"{text} is above {MOST_PLUS_MINUS:g}: a figure that may be so far off is none; measure it"
-    require(value <= MOST_PLUS_MINUS, at, problem)
-    return value
+    problem = f"is above {MOST_PLUS_MINUS:g}: a figure that may be so far off is none; measure it"
+    return _limited(text, at, MOST_PLUS_MINUS, problem, share)
 
 
 def _goodput(said: PlanSpec | PlanPool | PlanJob, at: str) -> Goodput | None:
@@ -242,9 +241,8 @@ def _failures(given: PlanFailures) -> Failures:
 
 
 def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
-    tokens = count(job.tokens, f"{at}.tokens")
-    many = f"{job.tokens} are more than anybody trains on: is the unit right?"
-    require(tokens <= MOST_TOKENS, f"{at}.tokens", many)
+    many = "are more than anybody trains on: is the unit right?"
+    tokens = _limited(job.tokens, f"{at}.tokens", MOST_TOKENS, many, count)
     allowed: frozenset[Recipe] = frozenset(job.recipes or RECIPE_NAMES) - frozenset(job.deny_recipes)
     none = "no recipe is left: allow one in recipes that denyRecipes does not name"
     require(bool(allowed), f"{at}.denyRecipes", none)
@@ -296,10 +294,8 @@ def _not_before(job: PlanJob, at: str, start: datetime) -> float:
 
 def _deadline(job: PlanJob, at: str, start: datetime, now: datetime) -> float | None:
     if job.deadline_days is not None:
-        days = positive(job.deadline_days, f"{at}.deadlineDays")
-        long = f"{job.deadline_days} days are over ten years: is that right?"
-        require(days <= MOST_DAYS, f"{at}.deadlineDays", long)
-        return days
+        long = "days are over ten years: is that right?"
+        return _limited(job.deadline_days, f"{at}.deadlineDays", MOST_DAYS, long)
     if job.deadline is None:
         return None
     due = moment(job.deadline, f"{at}.deadline")

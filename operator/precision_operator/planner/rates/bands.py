@@ -54,17 +54,6 @@ class Band:
     high: float
 
 
-def plus_minus(name: Name, share: float, shared: str = "") -> BandPart:
-    """A relative half-width, as users write it: 0.05 is 5 % either way."""
-    return BandPart(name, 1 - share, 1 + share, shared)
-
-
-def goodput_part(goodput: float, share: float | None, shared: str) -> BandPart:
-    """Of the share of time that a job makes progress; never above all of it."""
-    half = GOODPUT_PLUS_MINUS if share is None else share
-    return BandPart("goodput", 1 - half, max(1.0, min(1 + half, 1 / goodput)), shared)
-
-
 def combined(parts: Sequence[BandPart]) -> Band:
     """All parts together; what is promised is never more than the middle."""
     below, above = _deviations(parts)

@@ -48,8 +48,8 @@ def pools(fleet: Fleet, terms: Terms, now: datetime) -> tuple[CandidatePool, ...
     _one_each(fleet, terms)
     present = {name for pool in fleet.pools for name in (pool.name, pool.product)}
     workloads = {workload.key: workload for workload in fleet.workloads}
-    own = [PoolFacts(name=name, product=of.product or name) for name, of in terms.pools.items() if name not in present]
-    every = sorted((*fleet.pools, *own), key=lambda facts: facts.name)
+    unreported = [PoolFacts(name=n, product=of.product or n) for n, of in terms.pools.items() if n not in present]
+    every = sorted((*fleet.pools, *unreported), key=lambda facts: facts.name)
     return tuple(_candidate(facts, terms, workloads, now) for facts in every)
 
 

@@ -9,7 +9,6 @@ busy lines of Erlang's loss system (`waits`), or of M/G/infinity as long as no j
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -32,15 +31,6 @@ _TERMS, _MOST_JOBS = 500, 20.0
 """Of Erlang's sum, and alike jobs that share free nodes: beyond them stops are rarer than is said."""
 
 
-class Waits(NamedTuple):
-    """Where no node is free, by size: hours in which the job stands still for one of the others, the hours of one such
-    stop, and the variance of their sum over that of stops that come independently, of one length."""
-
-    odds: Values
-    stop_hours: Values
-    spread: Values
-
-
 def share(failures: Failures, gpus: Counts, per_gpu_hour: float) -> Values:
     """Of the time, by size."""
     mean = 1 / (per_gpu_hour * gpus.astype(np.float64))
@@ -48,17 +38,19 @@ def share(failures: Failures, gpus: Counts, per_gpu_hour: float) -> Values:
     work = mean * _best(stall / mean) if failures.interval_minutes is None else failures.interval_minutes / 60
     with np.errstate(over="ignore"):
         made = work / (mean * np.exp(restart / mean) * np.expm1((work + stall) / mean))
-    return np.maximum(made, NEVER) / (1 + waits(failures, gpus, per_gpu_hour).odds)
+    return np.maximum(made, NEVER) / (1 + waits(failures, gpus, per_gpu_hour)[0])
 
 
-def waits(failures: Failures, gpus: Counts, per_gpu_hour: float) -> Waits:
-    """In the long run: a job that stops fails no more; jobs beside it, taken as its like, go on, and share free nodes.
+def waits(failures: Failures, gpus: Counts, per_gpu_hour: float) -> tuple[Values, Values, Values]:
+    """By size: hours in which no node is free for one of the others, the hours of one such stop, and the variance of
+    their sum over that of stops that come independently, of one length.
 
-    Of one job these are exactly Erlang's lost calls; `spread` is Riordan's for what such a system turns away.
+    In the long run: a job that stops fails no more; jobs beside it, taken as its like, go on, and share free nodes.
+    Of one job these are exactly Erlang's lost calls; the variance is Riordan's of what such a system turns away.
     """
     repairs = failures.repairs
     if repairs is None:
-        return Waits(*(np.zeros(len(gpus)) for _ in Waits._fields))
+        return np.zeros(len(gpus)), np.zeros(len(gpus)), np.zeros(len(gpus))
     mine = -(-gpus // repairs.node_gpus)
     free, rows = np.unique(repairs.nodes - np.minimum(repairs.planned, mine + repairs.others), return_inverse=True)
     of_node = per_gpu_hour * repairs.node_gpus * repairs.hours
@@ -72,7 +64,7 @@ def waits(failures: Failures, gpus: Counts, per_gpu_hour: float) -> Waits:
         chance = chance * load * np.maximum(0.0, 1 - (number - 1) / jobs) / (free + number)
         total, still = total + chance, still + np.minimum(number, jobs) * chance
     odds = still / (total * jobs - still)
-    return Waits(odds, odds * repairs.hours / np.maximum(of_node * mine * lost, 1e-300), spread)
+    return odds, odds * repairs.hours / np.maximum(of_node * mine * lost, 1e-300), spread
 
 
 def _lost(lines: Counts, load: Values) -> Values:
@@ -106,8 +98,9 @@ def _best(stall: Values) -> Values:
 def progress(terms: Goodput | Failures, gpus: Counts) -> Kept:
     """The share of time in which a job makes progress, with its band."""
     if isinstance(terms, Goodput):
-        part = bands.goodput_part(terms.share, terms.plus_minus, "")
-        return Kept(*(np.full(len(gpus), terms.share * factor) for factor in (1.0, part.low, part.high)))
+        half = bands.GOODPUT_PLUS_MINUS if terms.plus_minus is None else terms.plus_minus
+        ends = terms.share, terms.share * (1 - half), max(terms.share, min(terms.share * (1 + half), 1.0))
+        return Kept(*(np.full(len(gpus), end) for end in ends))
     own = terms.per_gpu_hour
     rates = (PER_GPU_HOUR, MOST, LEAST) if own is None else (own, own * OWN_FACTOR, own / OWN_FACTOR)
     return Kept(*(share(terms, gpus, rate) for rate in rates))

@@ -360,9 +360,7 @@ def conditions_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Condition
     """Goodput is the job's own, its pool's, the plan's; where none is given it follows from failures."""
     fit, length = job.fit, job.target.sequence_length or 0
     given, most = (number and float(number * length) for number in (fit.global_batch, fit.most_batch))
-    goodput, node = job.goodput or pool.terms.goodput or terms.goodput, pool.gpus_per_node
-    if goodput:
-        return Conditions(goodput, (given, most))
+    node = pool.gpus_per_node
     beside = (other for other in terms.jobs if other.name != job.name and may_use(other, pool))
     others = sum(
         -(-min(other.running.gpus if other.running else other.max_gpus or pool.gpus, pool.gpus) // node)
@@ -370,4 +368,5 @@ def conditions_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Condition
         if other.name not in job.after and job.name not in other.after
     )
     repairs = Repairs(pool.terms.repair_days * 24, node, pool.nodes + pool.spares, pool.nodes, others, job.tokens)
-    return Conditions(replace(terms.failures, repairs=repairs), (given, most))
+    failures = replace(terms.failures, repairs=repairs)
+    return Conditions(job.goodput or pool.terms.goodput or terms.goodput or failures, (given, most))

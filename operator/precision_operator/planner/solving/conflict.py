@@ -4,10 +4,13 @@ Limits are made elastic: each may be passed by a share of itself, and the sum of
 relaxation alone makes a plan possible is part of every contradiction; where there is none, several are at work.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 
@@ -159,17 +162,8 @@ def broken_by_running(pools: Sequence[CandidatePool], terms: Terms) -> Iterator[
             yield RelaxableLimit("running", f"{names} run already and take {total / most:.0%} of the {name}", most)
 
 
-_WORDS = {
-    "running": ("{of}", "{of}"),
-    "gpus": ("the {limit:.0f} GPUs of pool {of}", "{amount:.0f} more GPUs in pool {of}"),
-    "blocks": ("the {limit:.0f} whole blocks of pool {of}", "{amount:.0f} more whole blocks in pool {of}"),
-    "fast nodes": (
-        "the {limit:.0f} GPUs of the fastest nodes of pool {of}",
-        "{amount:.0f} more GPUs of fast nodes in pool {of}",
-    ),
-    "power": ("the power budget of {limit:.3g} MW{where}", "{amount:.3g} MW more power{where}"),
-    "deadline": ("the deadline of job {of} ({limit:.3g} days)", "{amount:.3g} more days for job {of}"),
-} | {
+_LIMITS: Mapping[str, Any] = json.loads(files(__package__).joinpath("limits.json").read_text(encoding="utf-8"))
+_WORDS: Mapping[str, Sequence[str]] = _LIMITS["words"] | {
     row.name: (f"budget.{row.name} of {{limit:{row.digits}}}", f"{{amount:{row.digits}}} {row.unit} more")
     for row in BUDGETS
 }
@@ -190,18 +184,10 @@ def told(relaxation: Relaxation) -> str:
     return " and ".join(words)
 
 
-_WAYS_OUT = {
-    (False, False): "The smallest relaxation that would do",
-    (False, True): "At least this is needed, and it may not be enough for jobs that wait for room",
-    (True, False): "What they would have to give with these sizes",
-    (True, True): "At least this they would have to give, and it may not be enough for jobs that wait",
-}
-"""What the smallest relaxation is, by whether only some sizes were tried, and whether jobs wait."""
-
-
 def way_out(conflict: Conflict, tried: bool) -> str:
     """The smallest relaxation, in one sentence; `tried`: only some sizes were, and nothing is proved. Empty: none."""
-    return f"{_WAYS_OUT[tried, conflict.queued]}: {told(conflict.smallest)}" if conflict.smallest else ""
+    way = _LIMITS["ways out"][2 * tried + conflict.queued]
+    return f"{way}: {told(conflict.smallest)}" if conflict.smallest else ""
 
 
 def clash_words(conflict: Conflict, tried: bool) -> str:
