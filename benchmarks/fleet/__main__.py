@@ -134,7 +134,7 @@ class Run:
             self.profiles.append(self.profile(NAMESPACE, name, spec(rollout)))
         self.until_measured(name, self.profiles[-1])
         figures = self._end_phase(name, began, first_sweep=True)
-        figures["etcdBytes"] = etcd_size(on.lab) - etcd
+        figures["etcdBytes"] = {"before": etcd, "after": etcd_size(on.lab)}
 
     def nothing_due(self) -> None:
         """A restart of the operator where every idle node has its result."""

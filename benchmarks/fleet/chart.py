@@ -67,7 +67,8 @@ def _phase(name: str, phase: Json, row: Json) -> Iterator[str]:
         f"{passes['count']} passes since its start in {passes['wallSeconds']:.1f} s; "
         f"longest hold of the loop {_seconds(phase['longestHoldSeconds'])}, gap between renewals {_seconds(gap)}"
     )
-    etcd = f"; etcd +{phase['etcdBytes'] / 2**20:.1f} MiB" if "etcdBytes" in phase else ""
+    sizes = [f"{size / 2**20:.0f}" for size in phase.get("etcdBytes", {}).values()]
+    etcd = f"; in use in etcd's file {' to '.join(sizes)} MiB, which compactions make smaller" if sizes else ""
     yield f"  exporter {cpu.get('exporter', 0):.1f} s of CPU, {peak.get('exporter', 0)} MiB{etcd}"
     yield f"  all CPU, s: {', '.join(f'{key} {seconds:.1f}' for key, seconds in cpu.items())}"
     asked = ", ".join(f"{what} {count}" for what, count in phase["requests"].items())
