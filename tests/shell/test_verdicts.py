@@ -3,11 +3,13 @@
 Deficits are drawn from the seed.
 """
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from random import Random
 from statistics import median
 from typing import Any
@@ -27,12 +29,13 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.kept_report import kept_report, whole
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import Filed
-from precision_operator.core.results.acceptance import decided
+from precision_operator.core.results.acceptance import decided, first_speeds
+from precision_operator.shell.acting.reports import MOST_ROWS
 from precision_operator.shell.observing.gather import REFERENCE_SECONDS
 from tests.support import golden_nodes
 from tests.support.golden_nodes import NONE_FAILS, golden_draft, gpu_names, hot, made, measured_node, with_verdict
 from tests.support.node_objects import EIGHT_H100, node_object
-from tests.support.operator_in_memory import NAMESPACE, PODS, PROFILES, REPORTS, OperatorInMemory
+from tests.support.operator_in_memory import JOBS, NAMESPACE, PODS, PROFILES, REPORTS, OperatorInMemory
 from tests.support.world import NOW, SETTINGS, observed, profile, report
 
 MAPS = paths.config_maps(NAMESPACE)
@@ -596,10 +599,35 @@ async def test_a_gpu_is_compared_with_its_own_first_pass_even_under_another_node
     assert {line.split()[1] for line in (await world.measure(sound, 1))["checks"]} == {"reference", "node", "change"}
     (held,) = [body for path, body in world.loop.cluster.objects.items() if "baseline" in path]
     far = json.dumps({"gpus": gpu_names(NODE), "bf16": [*range(0, 400, 50)]})
-    odd = dict.fromkeys(gpu_names(NODE), '{"bf16": 0}') | {"1": "[]", "2": '{"gpus": [[]]}', "3": far, "5": "[" * 9999}
+    gpu = json.dumps({"gpus": gpu_names(NODE)[:1]})
+    odd = dict.fromkeys(gpu_names(NODE), '{"bf16": 0}') | {"1": "[]", "2": f"[{gpu}]", "3": far}
+    odd |= {"0": gpu[:-1] + ', "bf16": [[]]}', "5": gpu[:-1] + ', "bf16": ' + "[" * 3999}
     held["data"] = {"4": next(iter(held["data"].values()))} | odd
     edited = await _edited(world, {"validFor": "700h"})
     assert (edited["verdict"], "change" in str(edited["checks"])) == ("Pass", False), "the oldest lies too far off"
+
+
+async def test_first_passes_are_read_once_a_pass_after_agents_have_begun_and_rows_of_a_node_length_alone() -> None:
+    world = World(EIGHT(1))
+    await world.measure(sound, 1)
+    ((path, held),) = [of for of in world.loop.cluster.objects.items() if "baseline" in of[0]]
+    (row,) = held["data"].values()
+    gpus = [*gpu_names(NODE), *map(str, range(999))]
+    wide = json.dumps({"gpus": gpus, "bf16": [0] * len(gpus)})
+    held["data"] |= {"0": wide, "1": wide.replace("GPU", "GPÜ")[:999]} | {f"9{at:05}": row for at in range(MOST_ROWS)}
+    world.ask(validFor="700h")
+    world.loop.apply("other")
+    world.loop.cluster.requests.clear()
+    await world.loop.once()
+    asked = [how for how, to in world.loop.cluster.requests if to == path or to.startswith(f"{JOBS}/")]
+    assert asked == ["POST", "GET"]
+    reports, reference = world.loop.actor._reports, read_reference(world.text)
+    reports.begin_pass()
+    rows = await asyncio.gather(*(reports.baselines(NAMESPACE, reference) for _ in range(9)))
+    assert len([it for it in world.loop.cluster.requests if it == ("GET", path)]) == 2
+    assert {len(of) for of in rows} == {MOST_ROWS}
+    assert {*chain(*rows)} == {row}
+    assert first_speeds(["[" + row, *[row] * 99], ["bf16"], gpu_names("n51")) == {}
 
 
 async def test_a_first_pass_is_one_of_the_recipes_that_were_judged() -> None:

@@ -3,17 +3,20 @@
 docs/verdict.md
 """
 
+import json
 import re
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from statistics import fmean
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from precision_api.acceptance.judge import MOST_RUNS, WORST_FIRST, judge
+from precision_api.acceptance.judge import MOST_RUNS, WORST_FIRST, Firsts, judge
 from precision_api.acceptance.reference import PROVED, Reference, speeds_of, trouble_of
 from precision_api.acceptance.series import Windows, counting, judged, means
 from precision_api.acceptance.values import UNHEALTHY, Look, Row, Speeds, Verdict, logs, percent
@@ -32,6 +35,8 @@ from precision_operator.core.results.reading import provenance_of, read
 SERIES_MINUTES = 24 * 60  # runs that lie further apart are not averaged
 MOST_LINES, MOST_KEYS, MOST_BYTES, ALIKE, DIGITS, LOST = 29, 3, 435, 1.0, 6, "RunsLost@"
 """Keys kept; bytes of 4 recipes and 8 GPUs; a small step, %; digits of a GPU; what bars a Pass: a run had no room."""
+MOST_RATE, MOST_ROWS, MOST_QUOTES = 1e6, 64, 99
+"""What a first Pass may say of a GPU, rows of a node, and quotes of a row: more was written by others."""
 MOST_MOVED = 0.2  # by which a mean of runs may move a GPU from the median, %
 _64 = string.digits + string.ascii_letters + "*_"
 PLAIN = "verified/None"
@@ -346,6 +351,21 @@ def _words(terms: Terms, status: ReportStatus, verdict: Verdict, which: str, gpu
     off, limit = -percent(row.off), -percent(-row.limits.fail)
     fails = f"{whom} is {off:.1f} % slower than {against} with {recipe_name(row.recipe)}; {limit:.1f} % fails"
     return f"{fails}: {said}" if said else fails
+
+
+def first_speeds(rows: Iterable[str], recipes: Collection[Recipe], gpus: Collection[str]) -> dict[Recipe, Firsts]:
+    """By GPU of these its node's speeds at its first Pass: the oldest of the `rows` of `first_passes` counts."""
+    firsts: dict[Recipe, dict[str, Speeds]] = {}
+    about = (text for text in rows if not {*gpus}.isdisjoint(text.split('"', MOST_QUOTES)))
+    for text in islice(about, MOST_ROWS):
+        # Anybody may write there.
+        with suppress(ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError):
+            kept = json.loads(text)
+            for recipe in {*recipes} & kept.keys():
+                speeds = {gpu: float(rate) for gpu, rate in zip(kept["gpus"], kept[recipe], strict=True)}
+                for gpu in speeds.keys() & gpus if all(abs(rate) < MOST_RATE for rate in speeds.values()) else ():
+                    firsts.setdefault(recipe, {}).setdefault(gpu, speeds)
+    return dict(firsts)
 
 
 def first_passes(terms: Terms, verdict: ReportAcceptance) -> dict[str, dict[str, Any]]:

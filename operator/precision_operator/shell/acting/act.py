@@ -30,7 +30,7 @@ from precision_operator.core.observe.observed import ProfileView, ReportView, Yi
 from precision_operator.core.observe.tenants import Stranger
 from precision_operator.core.reasons import said
 from precision_operator.core.results import ingest
-from precision_operator.core.results.acceptance import decided, first_passes, unasked, with_result
+from precision_operator.core.results.acceptance import decided, first_passes, first_speeds, unasked, with_result
 from precision_operator.core.results.endings import NoResult
 from precision_operator.core.status.events import STRANGER, Note, event
 from precision_operator.shell.acting.collecting import Collector, Requeue, StillReading
@@ -81,7 +81,7 @@ class Actor:
         """No further action begins; those in flight end as they would have."""
 
     async def act(self, actions: Sequence[Action], at_once: int = ACTIONS_AT_ONCE) -> int:
-        """Do all actions, so many side by side, what ends before what begins. Returns how many must be tried again.
+        """Do all actions, so many side by side: what ends, what begins, verdicts. Returns how many must be tried again.
 
         What is still being read of an agent is none of them: its end wakes the loop.
         """
@@ -89,11 +89,15 @@ class Actor:
             logs = [a for a in actions if isinstance(a, Collect) or (isinstance(a, Close) and a.pod is not None)]
             await self._collector.read(logs)
         self.starts.begin_pass()
-        ending = [a for a in actions if not isinstance(a, Start)]
+        self._reports.begin_pass()
         starting = [a for a in actions if isinstance(a, Start)]
+        judging = [a for a in actions if isinstance(a, Judge)]
+        ending = [a for a in actions if not isinstance(a, Start | Judge)]
         limit = asyncio.Semaphore(at_once)
         ended = await asyncio.gather(*(self._limited(action, limit) for action in ending))
-        return sum(ended) + await self.creations.run(starting, self._guarded, at_once)
+        begun = await self.creations.run(starting, self._guarded, at_once)
+        judged = await asyncio.gather(*(self._limited(action, limit) for action in judging))
+        return sum(ended) + begun + sum(judged)
 
     async def _limited(self, action: Action, limit: asyncio.Semaphore) -> int:
         """Do one action that creates no agent; 0 also where a write of it has no answer yet."""
@@ -194,10 +198,14 @@ class Actor:
         if terms is None:
             await self._reports.write_status(report, status.model_copy(update={"acceptance": unasked(verdict)}))
             return
-        terms = replace(terms, baselines=await self._reports.baselines(report.namespace, terms.reference))
-        if run is not None and (verdict is None or verdict.runs is None or verdict.runs.run != run_of(run)):
-            verdict = with_result(status, await self._reports.result(report, run), terms)
-            status = status.model_copy(update={"acceptance": verdict})
+        is_new = run is not None and (verdict is None or verdict.runs is None or verdict.runs.run != run_of(run))
+        result = await self._reports.result(report, run) if run is not None and is_new else None
+        subject = verdict.subject if verdict is not None else None
+        gpus = {*(subject.gpus if subject else ()), *(gpu.uuid for gpu in (result.gpus if result else ()))}
+        rows = await self._reports.baselines(report.namespace, terms.reference)
+        terms = replace(terms, baselines=first_speeds(rows, terms.recipes, gpus))
+        if is_new:
+            status = status.model_copy(update={"acceptance": with_result(status, result, terms)})
         decision = decided(terms, status, action.facts, now)
         if terms.reference is not None and (new := first_passes(terms, decision)):
             await self._reports.keep_baselines(report.namespace, terms.reference, new)

@@ -4,20 +4,17 @@ import asyncio
 import base64
 import gzip
 import hashlib
-import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from precision_api.acceptance.reference import Reference
-from precision_api.acceptance.values import Speeds
 from precision_api.exchange.request import canonical, digest
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts import names
-from precision_api.facts.recipes import Recipe
 from precision_api.kinds.report import ReportRun, ReportStatus
 from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
 from precision_operator.core.attempts import manifest
@@ -34,7 +31,8 @@ from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.patches import patch_of
 
 _log = logging.getLogger(__name__)
-MOST_RATE = 1e6  # 100 ln(tokens/s) that a first Pass may say of a GPU: what says more was written by others
+ROW_CHARACTERS, MOST_ROWS, MOST_MAPS = 4096, 4096, 16
+"""Of a node's first Pass (16 GPUs); rows kept of a ConfigMap; ConfigMaps kept in a pass."""
 DIGITS = 24  # of a full result's SHA-256, in its report
 
 
@@ -47,6 +45,8 @@ class Reports:
         self._cluster = cluster
         self._cache = cache
         self._now = clock
+        self._reading = asyncio.Lock()
+        self._first_passes: dict[str, list[str]] = {}
 
     async def adopt(self, action: Adopt) -> None:
         """The profile becomes the owner, if the report is still the one that was read."""
@@ -143,19 +143,27 @@ class Reports:
                 return MeasurementResult.model_validate_json(await asyncio.to_thread(gzip.decompress, packed))
         return None
 
-    async def baselines(self, namespace: str, reference: Reference | None) -> dict[Recipe, dict[str, Speeds]]:
-        """By GPU its node's speeds at its first Pass under the reference's key: the oldest counts. Raises ApiError."""
-        raw = await get_or_none(self._cluster, _baselines(namespace, reference)) if reference is not None else None
-        firsts: dict[Recipe, dict[str, Speeds]] = {}
-        for _, text in sorted(((raw or {}).get("data") or {}).items()):
-            # Anybody may write there.
-            with suppress(ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError):
-                gpus = (kept := json.loads(text)).pop("gpus")
-                for recipe, rates in kept.items():
-                    speeds = {gpu: float(rate) for gpu, rate in zip(gpus, rates, strict=True)}
-                    for gpu in speeds if all(abs(speed) < MOST_RATE for speed in speeds.values()) else ():
-                        firsts.setdefault(recipe, {}).setdefault(gpu, speeds)
-        return firsts
+    async def baselines(self, namespace: str, reference: Reference | None) -> Sequence[str]:
+        """First Passes under the reference's key as `first_passes` gives them, the oldest first. Raises ApiError."""
+        if reference is None:
+            return ()
+        path = _baselines(namespace, reference)
+        async with self._reading:  # one megabyte at a time, once for all that wait for it
+            if path not in self._first_passes:
+                self._take_in(path, await get_or_none(self._cluster, path))
+            return self._first_passes[path]
+
+    def begin_pass(self) -> None:
+        """First Passes are read anew."""
+        self._first_passes.clear()
+
+    def _take_in(self, path: str, raw: Mapping[str, Any] | None) -> None:
+        """Keep what may be rows of a ConfigMap that anybody may write."""
+        data = ((raw or {}).get("data") or {}).items()
+        rows = [row for row in data if '"gpus"' in row[1] and len(row[1]) <= ROW_CHARACTERS and row[1].isascii()]
+        self._first_passes[path] = [text for _, text in sorted(rows)[:MOST_ROWS]]
+        if len(self._first_passes) > MOST_MAPS:
+            del self._first_passes[next(iter(self._first_passes))]
 
     async def keep_baselines(self, namespace: str, reference: Reference, new: Mapping[str, Any]) -> None:
         """Add first Passes: nobody deletes them, so that they outlive the Node object. Raises ApiError if it may do."""
@@ -163,10 +171,11 @@ class Reports:
         meta = {"name": path.rpartition("/")[2], "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY}}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
         try:
-            if await get_or_none(self._cluster, path) is None:
-                await self._cluster.create(paths.config_maps(namespace), body)
+            if self._first_passes.get(path) or await get_or_none(self._cluster, path) is not None:
+                raw = await self._cluster.patch(path, {"data": data}, "merge")
             else:
-                await self._cluster.patch(path, {"data": data}, "merge")
+                raw = await self._cluster.create(paths.config_maps(namespace), body)
+            self._take_in(path, raw)
         except ApiError as error:
             if error.status == 409:
                 raise Requeue(f"{path} has just been made") from error
