@@ -314,10 +314,9 @@ def test_a_plan_names_the_attention_and_weights_of_its_steps_and_of_those_that_i
     answer = answered(fleet(pool("B200", core, plain)), jobs=[job()], fleet={"profiles": ["core", "plain"]})
     assert f"GPUs of B200 with mxfp8 ({step}) in " in answer.recommendation
     assert [narrow(row)["recipe"] for row in answer.jobs] == [f"mxfp8 ({step})"]
-    notes = answer.notes
-    assert any(f"mxfp8 (profile core) was measured with {step}" in note for note in notes)
+    assert any(f"mxfp8 (profile core) was measured with {step}" in note for note in answer.notes)
     left = "results at settings without attention's core in mxfp8 (profile plain) are left out"
-    assert any(left in note for note in notes)
+    assert any(left in note for note in answer.notes)
 
 
 def test_recipes_of_one_job_are_compared_at_the_same_batch_settings_else_a_note_names_the_difference() -> None:

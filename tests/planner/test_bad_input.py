@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
-from precision_api.kinds.capacity_plan import PlanSpec
+from precision_api.kinds.capacity_plan import PlanSpec, WhatIf
 from precision_api.models.workload import Workload
 from precision_operator.cli.allowed import strictly
 from precision_operator.planner.answer.document import status
@@ -136,6 +136,11 @@ def test_quantities_are_finite_and_above_zero_or_refused(text: str) -> None:
 def test_what_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(UnusableInput):
         positive(text, "spec.x")
+
+
+def test_a_mixture_is_no_recipe_of_a_plan() -> None:
+    with pytest.raises(ValidationError, match="baseline can name a mixture"):
+        WhatIf.model_validate({"name": "mine", "allowRecipes": ["mine"]})
 
 
 def changed(document: Any, path: tuple[str | int, ...], value: object) -> Any:

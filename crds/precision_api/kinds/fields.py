@@ -55,7 +55,7 @@ def _once_each(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-_NOT_PLAIN = f"write recipes: {', '.join(RECIPE_NAMES)}; a mixture's name can stand in benchmarks.baseline alone"
+_NOT_PLAIN = f"write recipes: {', '.join(RECIPE_NAMES)}; only a profile's benchmarks.baseline can name a mixture"
 
 
 def _plain(name: object) -> object:
