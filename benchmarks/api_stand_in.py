@@ -247,14 +247,16 @@ class StandIn:
         self._put(folder, item, "MODIFIED")
 
     def tell_sweep(self, nodes: int, rollout: Json) -> None:
-        """The first profile has no report of the first nodes any more, and may measure more of them at once."""
+        """The first profile has no report of so many nodes of all pools and racks any more, and may measure more at
+        once."""
         profile = from_json(
             to_json(self._of(paths.profiles(NAMESPACE)).get(self._fleet.profiles[0]["metadata"]["name"]))
         )
         profile["spec"]["rollout"] = rollout
         profile["metadata"]["generation"] += 1
         reports = self._of(paths.reports(NAMESPACE))
-        for name in [*islice(reports.numbers, nodes)]:
+        names = [*islice(reports.numbers, self._fleet.nodes)]
+        for name in names[:: max(1, len(names) // nodes - 1)][:nodes]:
             if (item := reports.get(name)) is not None:
                 self._gone(paths.reports(NAMESPACE), name, item)
         self._put(paths.profiles(NAMESPACE), profile, "MODIFIED")
