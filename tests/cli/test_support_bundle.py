@@ -162,6 +162,16 @@ def test_a_file_that_is_no_archive_is_refused(api: Api) -> None:
     assert "name it for example bundle.tar.gz" in done.stderr
 
 
+@pytest.mark.parametrize("text", TABLES["begun"])
+def test_what_somebody_begins_like_a_secret_takes_nothing_of_others(text: str) -> None:
+    bundle = Bundle()
+    bundle.add("a.json", [{"note": text}, {"name": "nightly"}])
+    bundle.add("a.log", f"{text}\nIs ok\n")
+    assert json.loads(bundle.files["a.json"])[1] == {"name": "nightly"}
+    assert bundle.files["a.log"].endswith("\nIs ok\n")
+    assert "planted" not in str(bundle.files)
+
+
 def test_what_is_no_secret_stays() -> None:
     for text in (
         '"tokensPerSecond": "150000", "tokensPerJoule": "3.1"',

@@ -51,8 +51,10 @@ _NAMED = rf"(?<![\w-])[\w-]{{0,200}}?{_KEYS}(?:\\*[\"'])?"
 It is tried at the beginning of words alone: at each letter, a megabyte of metrics would take ten seconds.
 `trainingFlopsPerToken` is a figure.
 """
+_KEY_LINE = r"(?:(?:Proc-Type|DEK-Info|-----END).*|[\w+/=-]*)"
+"""What stands in lines of its own in a key: what somebody else begins must not take the rest of a file."""
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), REMOVED),
+    (re.compile(rf"-----BEGIN [A-Z ]*PRIVATE KEY-----.*(?:\n[ \t]*{_KEY_LINE}\r?$)*", re.M), REMOVED),
     (re.compile(r"\beyJ[\w-]{5,1000}\.[\w-]{5,}\.[\w-]*"), REMOVED),  # a JSON web token, as service accounts have
     (re.compile(r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{8,}"), rf"\1\2{REMOVED}"),
     (re.compile(r"(?i)(\w://)[^/\s:@\"']*:[^/\s@\"']+@"), rf"\1{REMOVED}@"),
@@ -106,8 +108,8 @@ class Bundle:
     def add(self, name: str, content: Any) -> None:
         """A file of this name: text as it is, anything else as JSON; without secrets."""
         content = content.decode(errors="replace") if isinstance(content, bytes) else content
-        text = content if isinstance(content, str) else json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-        self.files[name] = without_secrets(text)
+        text = _redacted(content)
+        self.files[name] = text if isinstance(text, str) else json.dumps(text, indent=1, ensure_ascii=False) + "\n"
 
     async def take(self, name: str, reading: Awaitable[Any]) -> Any:
         """What was read, put into the file; None where it could not be read, with a problem.
@@ -233,6 +235,16 @@ def without_secrets(text: str) -> str:
     for pattern, instead in _PATTERNS:
         text = pattern.sub(instead, text)
     return text
+
+
+def _redacted(value: Any, key: str = "") -> Any:
+    """Each string without secrets by itself: none takes what follows it."""
+    if isinstance(value, Mapping):
+        return {without_secrets(name): _redacted(of, name) for name, of in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(of) for of in value]
+    is_secret = re.fullmatch(rf"(?i).*{_KEYS}", key) and value not in ("", None, True, False)
+    return REMOVED if is_secret else without_secrets(value) if isinstance(value, str) else value
 
 
 def plain_object(raw: Mapping[str, Any]) -> dict[str, Any]:
