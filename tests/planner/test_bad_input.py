@@ -62,20 +62,7 @@ def test_all_problems_are_told_at_once_and_the_same_one_once() -> None:
     assert status.problems[0].startswith("spec.jobs[a]: a, b, c fit nowhere. H100: has 128 GPUs")
 
 
-DOUBTFUL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "simulated": ({"provenance": "simulated"}, {}, "simulated"),
-    "replayed": ({"provenance": "replayed"}, {}, "replayed"),
-    "stale by the operator": ({"stale": "DriverChanged"}, {}, "stale"),
-    "stale by age": ({"finished_at": "2026-06-01T00:00:00Z"}, {}, "stale"),
-    "unverified": ({}, {"verdict": "unknown"}, "unverified"),
-    "partial": ({}, {"verdict": "partial"}, "unverified"),
-    "assumed by an agent that measured": ({}, {"verdict": "assumed"}, "unverified"),
-    "diverged": ({}, {"loss": "diverged"}, "unhealthyLoss"),
-    "learnt nothing": ({}, {"loss": "not_learning"}, "unhealthyLoss"),
-}
-
-
-@pytest.mark.parametrize("case", DOUBTFUL)
+@pytest.mark.parametrize("case", DOUBTFUL := TABLES["doubtful"])
 def test_doubtful_figures_are_refused_unless_asked_for_and_then_marked(case: str) -> None:
     result, row, word = DOUBTFUL[case]
     known = fleet(pool("H100", node("n", [rate("bf16", **row)], count=16, **result)))

@@ -156,7 +156,7 @@ class PlanPool(Document):
     spare_nodes: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         None,
         description="Nodes that no job gets, for those in repair. Default: the fewest with which a job on all others "
-        "waits for a node in less than one run of ten (30 days); none where goodput is given.",
+        "waits for a node in less than one run of ten (30 days, the middle rate); none where goodput is given.",
     )
     repair_days: Positive = Field("3", description="Days that a node is in repair.")
 
