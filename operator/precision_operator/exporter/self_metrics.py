@@ -1,8 +1,10 @@
 """The exporter's metrics of itself, by prometheus-client: few, and they change with every scrape."""
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from typing import get_args
 
 import prometheus_client
@@ -15,9 +17,9 @@ from precision_operator.exporter.body import Body
 from precision_operator.exporter.fitting import LIMIT_BYTES, NONE, PLAIN
 from precision_operator.exporter.fleet import FleetState
 
-KINDS: Mapping[str, str] = {PROFILE_PLURAL: "profiles", REPORT_PLURAL: "reports", PLAN_PLURAL: "plans"}
+KINDS: Mapping[str, str] = {REPORT_PLURAL: "reports", PROFILE_PLURAL: "profiles", PLAN_PLURAL: "plans"}
 """By plural: what the operator's metrics call the kind, too."""
-_OBJECTS = {REPORT_PLURAL: "Reports", PROFILE_PLURAL: "Profiles", PLAN_PLURAL: "CapacityPlans"}
+HELP: Mapping[str, str] = json.loads(files(__package__).joinpath("metrics.json").read_text(encoding="utf-8"))
 
 
 class OwnMetrics:
@@ -28,60 +30,26 @@ class OwnMetrics:
         self._registry = registry = CollectorRegistry()
         if process:
             ProcessCollector(registry=registry)
-        gauge = partial(Gauge, registry=registry)
-        build = gauge("precision_exporter_build_info", "Always 1; the exporter's version.", ["version"])
-        build.labels(own_version()).set(1)
-        self.render = Summary(
-            "precision_exporter_render_seconds", "Time to put the bodies together after a change.", registry=registry
-        )
-        self._series = gauge("precision_exporter_series", "Fleet series in all bodies together.")
-        self._shards = gauge("precision_exporter_shards", "Endpoints /metrics/shard/0 and on; each must be scraped.")
-        self._needed = gauge("precision_exporter_shards_needed", "How many shards keep each one half full.")
-        self._bytes = gauge("precision_exporter_body_bytes", "Size of what a path gives, uncompressed.", ["path"])
-        gauge(
-            "precision_exporter_body_limit_bytes",
-            "Size from which scrapers refuse a body (vmagent's default); the log says what to do before it is reached.",
-        ).set(LIMIT_BYTES)
-        gauge(
-            "precision_exporter_memory_ratio",
-            "Memory of the exporter's container over its limit, without file cache; NaN: no limit.",
-        ).set_function(used_ratio)
-        self._left_out = gauge(
-            "precision_exporter_left_out_nodes",
-            "Nodes that a full shard has no room for: of which families (detail: those of that level; node: all).",
-            ["families"],
-        )
-        self._without_room = gauge(
-            "precision_exporter_left_out_objects", "Pools, profiles, plans and reports without room.", ["namespace"]
-        )
-        self._reports = gauge(
-            "precision_exporter_reports",
-            "Reports by what they give: shown, without_result (not measured yet), "
-            "replaced (an older node, or a deleted profile, of the same name).",
-            ["state"],
-        )
-        self._fleet = gauge(
-            "precision_fleet_nodes",
-            "Nodes that profiles can measure, each once: current (a result describes it as it is, and is no older than "
-            "its profile asks for and a day), old (its results are older, or out of date), missing (it has none).",
-            ["state"],
-        )
-        self._unreadable = {
-            plural: gauge(
-                f"precision_exporter_unreadable_{KINDS[plural]}",
-                f"{objects} that are not shown because they can't be read; the log says why.",
-            )
-            for plural, objects in _OBJECTS.items()
-        }
-        self._forbidden = gauge(
-            "precision_exporter_forbidden",
-            "1 while the API server refuses to list a kind in a namespace for want of rights.",
-            ["kind", "namespace"],
-        )
-        self.last_list = gauge(
-            "precision_exporter_last_list_timestamp_seconds",
-            "When all that is watched was last listed completely, or else the start, seconds since 1970.",
-        )
+
+        def gauge(name: str, *labels: str) -> Gauge:
+            return Gauge(name, HELP[name], labels, registry=registry)
+
+        gauge("precision_exporter_build_info", "version").labels(own_version()).set(1)
+        seconds = "precision_exporter_render_seconds"
+        self.render = Summary(seconds, HELP[seconds], registry=registry)
+        self._series = gauge("precision_exporter_series")
+        self._shards = gauge("precision_exporter_shards")
+        self._needed = gauge("precision_exporter_shards_needed")
+        self._bytes = gauge("precision_exporter_body_bytes", "path")
+        gauge("precision_exporter_body_limit_bytes").set(LIMIT_BYTES)
+        gauge("precision_exporter_memory_ratio").set_function(used_ratio)
+        self._left_out = gauge("precision_exporter_left_out_nodes", "families")
+        self._without_room = gauge("precision_exporter_left_out_objects", "namespace")
+        self._reports = gauge("precision_exporter_reports", "state")
+        self._fleet = gauge("precision_fleet_nodes", "state")
+        self._unreadable = {plural: gauge(f"precision_exporter_unreadable_{kind}") for plural, kind in KINDS.items()}
+        self._forbidden = gauge("precision_exporter_forbidden", "kind", "namespace")
+        self.last_list = gauge("precision_exporter_last_list_timestamp_seconds")
         self.last_list.set_to_current_time()
 
     def follow(self, states: Mapping[WatchTarget, WatchState]) -> None:
