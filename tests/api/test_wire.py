@@ -141,6 +141,12 @@ def test_contradictions_end_in_time_with_a_named_reason() -> None:
     assert code_of(LONG_LOG, LONG_DETAIL.model_copy(update={"lines": 1})) == "ResultDamaged"
 
 
+def test_so_many_beginnings_of_lines_are_looked_at_and_no_more() -> None:
+    most = wire.MARKS_MAX - LONG_DETAIL.lines
+    assert read("PPR1 1/1 " * most + LONG_LOG) == LONG
+    assert code_of("PPR1 1/1 " * (most + 1) + LONG_LOG) == "ResultTruncated"
+
+
 def test_the_result_of_another_request_is_foreign() -> None:
     assert code_of(LONG_LOG, request_hash="cd" * 32) == "ResultForeign"
 

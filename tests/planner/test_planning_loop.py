@@ -18,7 +18,7 @@ from precision_operator.planner.answer.work import Work, start_of
 from precision_operator.shell.leader_election import LeaseLost, NoElection
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.plans.capacity_plans import MOST_BEGUN, Planning
-from precision_operator.shell.plans.plan_processes import Room
+from precision_operator.shell.room import Room
 from tests.shell.test_faults import Hostile
 from tests.support.report_objects import profile_object, report_object
 

@@ -31,7 +31,8 @@ from precision_operator.planner.solving.options import offers, sizes
 from precision_operator.planner.solving.prices import Market, priced
 from precision_operator.planner.solving.program import AssignmentProgram
 from precision_operator.planner.solving.sizes import MOST
-from precision_operator.shell.plans.plan_processes import AT_ONCE, PlanProcesses, Room, plans_at_once
+from precision_operator.shell.plans.plan_processes import AT_ONCE, PlanProcesses, plans_at_once
+from precision_operator.shell.room import Room
 from tests.planner.test_planning_loop import PATIENCE_SECONDS, Scene, Written, add, plan_object, planning
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 from tests.support.plan_checker import broken

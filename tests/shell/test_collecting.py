@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from threading import get_ident
+from dataclasses import replace
+from threading import Event, get_ident
 from typing import ClassVar
 
 import pytest
 
+from precision_operator.core.attempts.actions import Collect
 from precision_operator.shell.acting import collecting
+from tests.support.acting import Scene
 from tests.support.operator_in_memory import JOBS, OperatorInMemory
 
 NODES = [f"n{number:02}" for number in range(14)]
@@ -64,6 +67,34 @@ async def test_a_log_is_read_beside_the_loop_which_must_renew_the_lease_meanwhil
     assert loop.measured() == HEALTHY
     assert Log.threads
     assert get_ident() not in Log.threads
+
+
+@pytest.mark.parametrize("at_once", [1, 32], ids=["reads", "parses"])
+async def test_namespaces_take_turns_with_what_their_agents_left(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(collecting, "READS_AT_ONCE", at_once)
+    monkeypatch.setattr(collecting, "GRACE_SECONDS", 0.1)
+    job, pod = await scene.ended()
+    order, gate, collector = list[str](), Event(), collecting.Collector(scene.cluster, lambda: None)
+
+    class Held(bytes):
+        def decode(self, *how: str) -> str:
+            order.append(self.of)  # type: ignore[attr-defined]
+            return super().decode(*how) if gate.wait(60) else ""
+
+    def left(namespace: str, name: str) -> Collect:
+        scene.cluster.logs[name] = log = Held(scene.cluster.logs[pod.name])
+        log.of = namespace  # type: ignore[attr-defined]
+        ended = replace(pod, name=name, namespace=namespace)
+        return Collect(replace(job, uid=name, namespace=namespace), ended, None, "pool-1")
+
+    many = [left("many", f"many-{number}") for number in range(9)]
+    await collector.read(many)
+    await collector.read([*many, left("few", "few-0")])
+    gate.set()
+    await asyncio.wait([reading.task for reading in collector._readings.values()])
+    assert order == [*["many"] * 2, "few", *["many"] * 7], "the second had come before"
 
 
 async def test_a_job_whose_log_is_being_read_keeps_its_place_and_is_read_for_once(loop: OperatorInMemory) -> None:

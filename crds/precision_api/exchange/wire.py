@@ -33,6 +33,8 @@ RESULT_MAX_BYTES = 8 * 1024 * 1024
 GZIP_MAX_BYTES = 1 << 20
 KUBELET_MAX_BYTES = 4_096
 LOG_MAX_CHARACTERS = 64 * 1024 * 1024
+MARKS_MAX = 2048
+"""How many beginnings of lines are looked at: eight of each of the most lines."""
 COMBINATIONS_MAX = 64
 """How many choices among contradictory lines are tried against the digest."""
 
@@ -208,7 +210,7 @@ def _matching(text: str, detail: Detail) -> bytes:
 def _candidates(text: str, lines: int, size: int) -> dict[int, list[str]]:
     """By line number the distinct payloads of the right length: at most the first three."""
     by_number: dict[int, list[str]] = {}
-    for line in _LINE.finditer(text):
+    for line in itertools.islice(_LINE.finditer(text), MARKS_MAX):
         index = int(line[1])
         if int(line[2]) != lines or index > lines:
             continue

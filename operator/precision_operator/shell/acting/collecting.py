@@ -22,6 +22,7 @@ from precision_operator.core.observe.views import pod_view
 from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult, summary_of
 from precision_operator.core.results.log_tail import LOG_BYTES, LOG_LINES, explained, log_tail, no_log
+from precision_operator.shell.room import Room
 
 READS_AT_ONCE = 32
 GRACE_SECONDS = 0.25
@@ -77,8 +78,8 @@ class Collector:
         self._cluster = cluster
         self._now = clock
         self._wake = wake
-        self._limit = asyncio.Semaphore(READS_AT_ONCE)
-        self._parsing = asyncio.Lock()
+        self._limit = Room(READS_AT_ONCE)
+        self._parsing = Room(1)
         """A hostile result takes seconds to be refused: one at a time, beside the loop, which must renew the lease."""
         self._readings: dict[_Key, _Reading] = {}
 
@@ -123,7 +124,7 @@ class Collector:
         return task
 
     async def _left(self, action: Collect | Close) -> Left | Exception:
-        async with self._limit:
+        async with self._limit.taken(action.job.namespace):
             try:
                 if isinstance(action, Close):
                     return await self._before_the_end(action)
@@ -169,7 +170,7 @@ class Collector:
             log = await self._log(job, pod, tail_lines=summary.detail.lines + EXTRA_LOG_LINES)
         except ApiError as error:
             return ingest.finding(summary, None, error.message)
-        async with self._parsing:
+        async with self._parsing.taken(job.namespace):
             return await asyncio.to_thread(lambda: ingest.finding(summary, log.decode("utf-8", "replace")))
 
     async def _end_of_log(self, job: JobView, pod: PodView) -> str:

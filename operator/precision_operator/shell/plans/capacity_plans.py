@@ -35,7 +35,8 @@ from precision_operator.shell.events import write_event
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.patches import whole_status
-from precision_operator.shell.plans.plan_processes import PlanProcesses, Room
+from precision_operator.shell.plans.plan_processes import PlanProcesses
+from precision_operator.shell.room import Room
 from precision_operator.shell.telemetry import FaultLog
 
 _log = logging.getLogger(__name__)

@@ -1,10 +1,8 @@
 """The processes that solve plans: one for each plan, so that a plan that hangs, or takes all memory, ends by itself."""
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
@@ -17,6 +15,7 @@ from precision_operator.planner.answer.work import (
     solved,
     unsolved,
 )
+from precision_operator.shell.room import Room
 
 AT_ONCE = 4
 """Plans that are solved at one time where memory is not limited."""
@@ -32,43 +31,6 @@ def plans_at_once(limit: int | None) -> int:
     A container that takes too much is killed whole: the leader with its solvers, and the next leader after it.
     """
     return AT_ONCE if limit is None else min(AT_ONCE, max(1, (limit - OWN_BYTES) // PLAN_BYTES))
-
-
-class Room:
-    """So many places. One that comes free is taken by the namespace that has the fewest, then by the one whose last
-    turn is the longest ago; in it by who came first."""
-
-    def __init__(self, places: int) -> None:
-        self._free = places
-        self._has: Counter[str] = Counter()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-
-    @asynccontextmanager
-    async def taken(self, namespace: str) -> AsyncIterator[None]:
-        """A place of this namespace, for as long as the block takes."""
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(namespace, deque()).append(turn)
-        self._give()
-        try:
-            await turn
-            yield
-        finally:
-            if turn.done() and not turn.cancelled():
-                self._free += 1
-                self._has[namespace] -= 1
-            self._give()
-
-    def _give(self) -> None:
-        while self._free and self._waiting:
-            namespace = min(self._waiting, key=self._has.__getitem__)
-            turns = self._waiting.pop(namespace)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[namespace] = turns  # behind all others
-            if not turn.done():  # cancelled
-                self._free -= 1
-                self._has[namespace] += 1
-                turn.set_result(None)
 
 
 @dataclass
