@@ -37,7 +37,7 @@ def assumptions(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
             )
     options = [slot.option for slot in slots if slot.option.source.job_rate and slot.option.job.fit.global_batch]
     if at_batch := [option.job.name for option in options if option.job.running is None]:
-        yield f"job rates are taken as measured with the globalBatch of {first_of(at_batch, 4)}: others have others"
+        yield f"job rates are taken as measured with the globalBatch of {first_of(at_batch, 4)}: they change with it"
     for name, rate in rates:
         if rate.recipe in KEEPING:
             yield f"job rate of {name} with {rate.recipe}: layers that stay in BF16 are not known; without any, at risk"
@@ -98,9 +98,9 @@ def _failures(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
         is_whole = slot.option.gpus > pool.gpus - pool.gpus_per_node
         if is_whole or stopped > SELDOM:
             spare_nodes = f"{number_of(pool.spares, 'node')} kept as spares" if pool.spares else "no spare (spareNodes)"
-            takes = "takes every node" if is_whole else "and the jobs beside it may take nearly every node"
+            takes = "takes every node of" if is_whole else "has few free nodes in"
             yield (
-                f"spares: {slot.option.job.name} {takes} of {pool.name}, {spare_nodes}: where none is free it "
+                f"spares: {slot.option.job.name} {takes} {pool.name}, {spare_nodes}: where none is free it "
                 f"stops from a node's failure until its repair ({pool.terms.repair_days:g} days); {stops}"
             )
 
