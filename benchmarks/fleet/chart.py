@@ -26,6 +26,11 @@ def table(row: Json) -> Iterator[str]:
             f"peak {client['peakMiB']:.0f} MiB; others took {machine['othersCores']:.1f} cores"
             f"{_saturated(machine, row)}"
         )
+    clients = [client["seconds"] for client in row["clients"] if client["nodes"] == row["idleNodes"]]
+    sweeps = [phase["sweepSeconds"] for name, phase in row["phases"].items() if name.startswith("sweep")]
+    if clients:
+        ratio = sum(sweeps) / len(sweeps) / (sum(clients) / len(clients))
+        yield f"a sweep takes {ratio:.2f} times as long as the bare client (means of those in turns)"
     scrape, rules, query = row["scrape"], row["slowestRuleGroup"], row["slowestQuery"]
     yield (
         f"scrape: {scrape['seconds']:.3f} s, {scrape['bytes']:,} B ({scrape['gzipBytes']:,} gzipped) "
