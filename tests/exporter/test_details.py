@@ -3,6 +3,7 @@
 import base64
 import gzip
 import logging
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from precision_api.exchange.request import canonical
 from precision_api.exchange.result import GemmResult, MeasurementResult, Verification
 from precision_api.facts.names import REPORT_PLURAL
 from precision_operator.cluster import ApiError
+from precision_operator.exporter import details
 from precision_operator.exporter.body import build
 from precision_operator.exporter.details import Details, gemm_times
 from precision_operator.exporter.store import Store
@@ -53,9 +55,9 @@ def sampled_store(count: int) -> Store:
     return store_of(*(report(number) for number in range(count)))
 
 
-def report(number: int, run: str = "r1", version: str = "101") -> dict[str, Any]:
-    status = report_status([recipe_row("mxfp8")], run=run, detail=f"d{number}")
-    return report_object(f"n{number}", status=status, resourceVersion=version)
+def report(number: int, run: str = "r1", version: str = "101", namespace: str = "ml", **of: str) -> dict[str, Any]:
+    status = report_status([recipe_row("mxfp8")], run=run, detail=f"d{number}", **of)
+    return report_object(f"n{number}", namespace=namespace, status=status, resourceVersion=version)
 
 
 def shown(store: Store) -> dict[str, float]:
@@ -76,30 +78,61 @@ async def test_nothing_is_asked_unless_wanted_and_a_pool_shows_the_median_of_its
 async def test_no_more_nodes_are_asked_than_wanted_and_each_result_is_read_once() -> None:
     store = sampled_store(20)
     shelf = Shelf(**{f"d{number}": config_map(timed(1e-3)) for number in range(20)})
-    details = Details(shelf, store, 4)
-    await details.take()
-    await details.take()
+    kept = Details(shelf, store, 4)
+    await kept.take()
+    await kept.take()
     assert len(shelf.asked) == len(set(shelf.asked)) == 4
 
 
 async def test_a_new_run_is_read_anew() -> None:
     shelf, store = Shelf(d0=config_map(timed(1e-3))), sampled_store(1)
-    details = Details(shelf, store, 4)
-    await details.take()
+    kept = Details(shelf, store, 4)
+    await kept.take()
     shelf.held["d0"] = config_map(timed(5e-3))
     store.see(REPORT_PLURAL, report(0, "r2", "102"))
-    await details.take()
+    await kept.take()
     assert shown(store) == {"qkv": 5e-3}
 
 
-async def test_without_the_right_other_metrics_stand_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    store = sampled_store(5)
+async def test_without_the_right_other_metrics_stand_and_the_log_says_so_once_a_namespace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = store_of(*map(report, range(5)), *(report(number, namespace="other") for number in range(5)))
     with caplog.at_level(logging.WARNING):
         await Details(Shelf(), store, 3).take()
     assert shown(store) == {}
     assert b"precision_pool_nodes" in build(store.view()).fleet
-    assert len(caplog.records) == 1
+    assert len(caplog.records) == 2
     assert "configmaps is forbidden" in caplog.text
+
+
+async def test_namespaces_take_turns_and_show_what_is_read_before_others_are() -> None:
+    store = store_of(*(report(number, namespace="many") for number in range(9)), report(9))
+    seen = list[dict[str, float]]()
+
+    class Looked(Shelf):
+        async def get(self, path: str) -> dict[str, Any]:
+            seen.append(shown(store))
+            return await super().get(path)
+
+    await Details(Looked(d9=config_map(timed(7e-3))), store, 9).take()
+    assert seen == [{}] * 2 + [{"qkv": 7e-3}] * 8
+
+
+async def test_what_the_operator_did_not_write_and_what_has_no_room_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, other = config_map(timed(1e-3)), config_map(timed(9e-3))
+    digits = sha256(base64.b64decode(made["binaryData"]["result.json.gz"])).hexdigest()[:24]
+    for held, most, shows in ((made, (1, 1, 1), True), (other, (1, 1, 1), False), (made, (1, 1, 0), False),
+                              (made, (1, 0, 1), False), (made, (0, 1, 1), False)):  # fmt: skip
+        for name, number in zip(("MOST_NODES", "MOST_TIMES", "MOST_OF_NODE"), most, strict=True):
+            monkeypatch.setattr(details, name, number)
+        store = store_of(report(0, detailSha256=digits))
+        await Details(Shelf(d0=held), store, 1).take()
+        assert shown(store) == ({"qkv": 1e-3} if shows else {})
+    assert "is not what the operator wrote" in caplog.text
+    assert "1 times, of which 0 have room" in caplog.text
 
 
 def test_a_recipe_that_did_not_run_and_a_result_in_nvidias_method_give_no_times() -> None:

@@ -8,7 +8,8 @@ import asyncio
 import base64
 import logging
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b
+from hashlib import blake2b, sha256
+from itertools import zip_longest
 from typing import Any
 
 from precision_api.exchange.result import MeasurementResult
@@ -26,12 +27,14 @@ _log = logging.getLogger(__name__)
 _KEY = "result.json.gz"
 
 
-def gemm_times(raw: Mapping[str, Any]) -> tuple[GemmTime, ...]:
+def gemm_times(raw: Mapping[str, Any], digits: str = "") -> tuple[GemmTime, ...]:
     """The times in a ConfigMap with a full result: of recipes whose precision is proved, without those that failed.
 
-    Raises ValueError where it holds none. A result in NVIDIA's method is for comparison only, and gives none.
+    Raises ValueError where none has a SHA-256 that begins with `digits`. A result in NVIDIA's method gives no times.
     """
     packed = base64.b64decode(str((raw.get("binaryData") or {}).get(_KEY) or ""), validate=True)
+    if not sha256(packed).hexdigest().startswith(digits):
+        raise ValueError(f"{_KEY} is not what the operator wrote")
     result = read_json(MeasurementResult, unpacked(packed))
     if result.method != "agent":
         return ()
@@ -62,6 +65,8 @@ def _place(result: Reading) -> bytes:
 
 
 EVERY_SECONDS = 300.0
+MOST_NODES, MOST_TIMES, MOST_OF_NODE = 1_024, 131_072, 2_048
+"""Nodes and times of a namespace, and times of a node: 16 MiB for all that a namespace keeps."""
 
 
 class Details:
@@ -72,7 +77,8 @@ class Details:
         self._store = store
         self._most = most
         self._known: dict[tuple[str, str, str], tuple[GemmTime, ...]] = {}
-        self._told = False
+        self._warned: set[str] = set()
+        """Namespaces."""
 
     async def keep(self) -> None:
         """Read what is new, now and every five minutes, forever."""
@@ -81,27 +87,35 @@ class Details:
             await asyncio.sleep(EVERY_SECONDS)
 
     async def take(self) -> None:
-        """Read what is new among the sampled nodes, and give all of it to the store."""
+        """Read what is new among the sampled nodes, namespaces in turns, and give the store each turn's."""
         results = [entry.result for entry in self._store.view().reports if entry.result is not None]
-        chosen = sample(results, self._most) if self._most else ()
-        times: dict[tuple[str, str, str], tuple[GemmTime, ...]] = {}
-        for key in map(_key, chosen):
-            times[key] = self._known[key] if key in self._known else await self._read(key)
-        self._known = times
-        owners = {(result.namespace, result.profile, result.node): _key(result) for result in chosen}
-        self._store.put_gemms({owner: times[key] for owner, key in owners.items()})
+        sampled = grouped((it.namespace, it) for it in (sample(results, self._most) if self._most else ()))
+        chosen = [rows[:MOST_NODES] for rows in sampled.values()]
+        owners = {(it.namespace, it.profile, it.node): _key(it) for rows in chosen for it in rows}
+        self._known = {key: self._known[key] for key in owners.values() if key in self._known}
+        for turn in ((), *zip_longest(*chosen)):
+            new = [it for it in turn if it is not None and _key(it) not in self._known]
+            for result in new:
+                self._known[_key(result)] = await self._read(result)
+            if new or not turn:
+                self._store.put_gemms({of: self._known[key] for of, key in owners.items() if key in self._known})
 
-    async def _read(self, key: tuple[str, str, str]) -> tuple[GemmTime, ...]:
-        """The times in one ConfigMap; none, with a line in the log, where it can't be read."""
-        namespace, name, _ = key
+    async def _read(self, result: Reading) -> tuple[GemmTime, ...]:
+        """The times in one ConfigMap; none, with a line in the log, where it can't be read or holds too many."""
+        namespace, name, _ = _key(result)
+        left = MOST_TIMES - sum(len(times) for key, times in self._known.items() if key[0] == namespace)
         try:
-            return gemm_times(await self._cluster.get(item(config_maps(namespace), name)))
+            raw = await self._cluster.get(item(config_maps(namespace), name))
+            times = await asyncio.to_thread(gemm_times, raw, (result.run and result.run.detail_sha256) or "")
+            if len(times) > (most := min(left, MOST_OF_NODE)):
+                raise ValueError(f"{len(times)} times, of which {most} have room: measure fewer shapes")
         except (ApiError, ValueError) as error:
-            if not self._told:
+            if namespace not in self._warned:
                 why = " ".join(str(error).split())[:300]
-                _log.warning("GEMM times of %s/%s: %s; further ones are not exported", namespace, name, why)
-            self._told = True
+                _log.warning("GEMM times of %s/%s are left out: %s; said once a namespace", namespace, name, why)
+            self._warned.add(namespace)
             return ()
+        return times
 
 
 def _key(result: Reading) -> tuple[str, str, str]:

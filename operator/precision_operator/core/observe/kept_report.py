@@ -97,7 +97,7 @@ _PARTS: Mapping[type, type[_Part]] = {
         (Condition, "last_transition_time"),
         (report.ReportHardware, "slowest_gpu"),
         (report.ReportMemory, "used_bytes"),
-        (report.ReportRun, "finished_at duration_seconds noise_floor gemm_error device_memory detail", "detail_sha256"),
+        (report.ReportRun, "finished_at duration_seconds noise_floor gemm_error device_memory detail detail_sha256"),
         (report.ReportAttempt, "basis boot_id started_at finished_at message", "log"),
         (report.AcceptanceRuns, "run", "averages kernels troubles"),
         (report.AcceptanceSubject, "boot_id gpus pci"),
