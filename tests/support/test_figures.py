@@ -5,29 +5,12 @@ from pathlib import Path
 import grimp
 import pytest
 
-from tests.support.figures import Folder, all_imports, branches, cycles, doubled, module_of, widest
-
-LONG = "def f(x):\n    '''Words.'''\n" + "    x += 1\n" * 7 + "    return 1 if x and not x else [y for y in x if y]\n"
-DOCUMENTED = '''"""A module
-of two lines."""
-
-# A comment.
-class Row:
-    """One line."""
-
-    text = """no docstring
-
-    but code"""
-    """What the text is."""
-'''
+from tests.support.figures import Folder, all_imports, cycles, doubled, module_of, widest
 
 
-def test_cycles_doubled_names_branches_and_lines_of_code_are_counted() -> None:
+def test_cycles_doubled_names_and_folders_are_counted() -> None:
     assert cycles({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}) == [frozenset("abc")]
     assert doubled([module_of("class Row: ...\nclass Own: ...\n"), module_of("Row = dict[str, int]\n")]) == ("Row",)
-    assert branches([module_of(LONG), module_of("def g(x):\n    return 1 if x else 2\n")]) == 3 / 8
-    module = module_of(DOCUMENTED)
-    assert (module.lines, module.code, module.statements) == (11, 5, 5)
     files = [Path("a/__init__.py"), Path("a/b.py"), Path("a/c/__init__.py"), Path("a/c/d.py"), Path("a/c/e.py")]
     assert widest(files) == Folder("c", 2)
 
