@@ -140,6 +140,16 @@ def test_a_size_of_which_nothing_is_published_is_not_offered_and_buying_it_is_no
     assert any("measured with the globalBatch of train" in note for note in anchored.notes)
 
 
+@pytest.mark.parametrize(("gpus", "base", "per_gpu"), [(8, 8, 9e3), (32, 64, 8e3), (64, 64, 8e3)])
+def test_the_rate_of_the_largest_job_up_to_a_size_counts_else_of_the_next(gpus: int, base: int, per_gpu: float) -> None:
+    own = declared("none published", 8, tokensPerSecondPerGPU="9000") | {"nodes": 32}
+    rates = [*own["jobRates"], *declared(gpus=64, tokensPerSecondPerGPU="8000")["jobRates"]]
+    for order in (rates, rates[::-1]):
+        pools, size = [own | {"jobRates": order}], {"minGPUs": gpus, "maxGPUs": gpus}
+        (train,) = answered(UNMEASURED, job(**size), pools=pools, **OURS | {"goodput": "1"}).jobs
+        assert (train.source, float(train.tokens_per_second)) == (f"job rate at {base} GPUs: a friend", per_gpu * gpus)
+
+
 def test_what_gpus_lose_within_their_node_is_not_known_exactly_and_of_huge_models_not_at_all() -> None:
     def on_a_node(name: str) -> PlanStatus:
         facts = workload(name)

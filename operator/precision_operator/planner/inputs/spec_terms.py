@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
+from precision_api.facts.names import grouped
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.capacity_plan import JobRate, PlanFailures, PlanJob, PlanPool, PlanSpec
 from precision_operator.core.observe.clock import duration
@@ -150,6 +151,10 @@ def _price(text: str, at: str, most: float = MOST_DOLLARS_PER_GPU_HOUR) -> float
 
 
 def _pool(pool: PlanPool, at: str) -> PoolTerms:
+    rates = sorted((_job_rate(r, f"{at}.jobRates[{i}]") for i, r in enumerate(pool.job_rates)), key=lambda r: r.gpus)
+    for (_, recipe, gpus), names in grouped(((r.target.key, r.recipe, r.gpus), r.target.name) for r in rates).items():
+        text = f"{names[0]} has {len(names)} rates with {recipe} at {gpus} GPUs: keep one"
+        require(len(names) == 1, f"{at}.jobRates", text)
     return PoolTerms(
         name=pool.name,
         product=pool.product or "",
@@ -162,7 +167,7 @@ def _pool(pool: PlanPool, at: str) -> PoolTerms:
         block_gpus=pool.block_gpus,
         scaling=_scaling(pool, f"{at}.scaling"),
         memory_gibibytes=pool.memory_gib_per_gpu,
-        job_rates=tuple(_job_rate(rate, f"{at}.jobRates[{i}]") for i, rate in enumerate(pool.job_rates)),
+        job_rates=tuple(rates),
         goodput=_goodput(pool, at),
         dollars_per_gpu_hour=_or_none(pool.dollars_per_gpu_hour, _price, f"{at}.dollarsPerGPUHour"),
         price_includes_power=pool.price_includes_power,

@@ -18,6 +18,7 @@ from precision_operator.planner.rates.memory_fit import SizeLimits, limits_of
 from precision_operator.planner.rates.speed import (
     RateSource,
     beyond_published,
+    by_size,
     conditions_of,
     drawn,
     normal_parts,
@@ -136,16 +137,19 @@ def sizes_of(
     recipes, rows = list[OfferedRecipe](), list[_Rows]()
     for recipe, source in sources.items():
         clock.check()
-        electric = source if isinstance(source, str) else electric_of(source, terms)
-        if isinstance(source, str) or isinstance(electric, str):
-            refusals[f"{pool.name} {recipe}"] = str(electric)
-            continue
-        row = OfferedRecipe(source, electric, limits_of(job, pool, source.recipe), known_gpus(source))
-        offered, why = _rows(row, numbers * block, block, conditions_of(job, pool, terms), clock)
-        rows.append(offered)
-        recipes.append(row)
-        if why:
-            refusals[f"{pool.name} {recipe}"] = why
+        left = numbers * block
+        for of, end in [(source, math.inf)] if isinstance(source, str) else by_size(source):
+            electric = of if isinstance(of, str) else electric_of(of, terms)
+            if isinstance(of, str) or isinstance(electric, str):
+                refusals[f"{pool.name} {recipe}"] = str(electric)
+                continue
+            row = OfferedRecipe(of, electric, limits_of(job, pool, recipe), known_gpus(of))
+            offered, why = _rows(row, left[left < end], block, conditions_of(job, pool, terms), clock)
+            left = np.setdiff1d(left, offered[0])  # where this rate tells nothing, that of a larger job does
+            rows.append(offered)
+            recipes.append(row)
+            if why:
+                refusals[f"{pool.name} {recipe}"] = why
     made = _undominated(rows, [row.electric.mean for row in recipes])
     return Sizes(pool, block, tuple(recipes), *made, refusals)
 

@@ -209,6 +209,19 @@ def _stepped(source: RateSource, step: Transfer | str, way: str) -> RateSource |
     return replace(source, basis="predicted", per_gpu=source.per_gpu * step.factor, step=step, text=text)
 
 
+def by_size(source: RateSource) -> Iterator[tuple[RateSource, float]]:
+    """The source, then by each rate that was measured of more GPUs of the same job, with the GPUs of the next one."""
+    rate, rates = source.job_rate, source.pool.terms.job_rates
+    mine = next((of for of in rates if rate and replace(of, recipe=rate.recipe) == rate), None)
+    alike = [of for of in rates if mine and (of.target.key, of.recipe) == (mine.target.key, mine.recipe)]
+    yield source, alike[1].gpus if alike[1:] else math.inf
+    for of, end in zip(alike[1:], [*(of.gpus for of in alike[2:]), math.inf], strict=False):
+        made, per_gpu = of_job(source.pool, replace(of, recipe=source.recipe)), of.per_gpu * source.step.factor
+        text = source.text.removesuffix(of_job(source.pool, rate or of).text) + made.text
+        kept = replace(made, basis=source.basis, per_gpu=per_gpu, step=source.step, text=text)
+        yield replace(kept, wanted=source.wanted), end
+
+
 def speed(source: RateSource, gpus: int, conditions: Conditions, fastest_of: int) -> Speed | str:
     """The rate of a job on `gpus` GPUs, or why it can't have that size.
 
