@@ -150,6 +150,14 @@ def test_the_rate_of_the_largest_job_up_to_a_size_counts_else_of_the_next(gpus: 
         assert (train.source, float(train.tokens_per_second)) == (f"job rate at {base} GPUs: a friend", per_gpu * gpus)
 
 
+def test_a_pool_that_drops_out_since_its_sizes_are_not_known_is_named_with_the_remedy() -> None:
+    pools = [declared() | {"nodes": 64}, declared("none published", 8, tokensPerSecondPerGPU="20000") | {"nodes": 64}]
+    found = answered(UNMEASURED, job(deadlineDays="1"), pools=pools, **OURS)
+    (note,) = [note for note in found.notes if note.startswith("not offered to train: none published bf16: ")]
+    assert f"{NOT_KNOWN} for 16 GPUs" in note
+    assert "in jobRates one rate at 16 GPUs or more" in note
+
+
 def test_what_gpus_lose_within_their_node_is_not_known_exactly_and_of_huge_models_not_at_all() -> None:
     def on_a_node(name: str) -> PlanStatus:
         facts = workload(name)

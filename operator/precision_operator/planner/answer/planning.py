@@ -134,7 +134,7 @@ def answer(read: Terms, candidates: Sequence[CandidatePool], clock: PlanClock | 
     if solution is None:
         clash = conflict(made, read, clock) if made else Conflict((), None, (), out_of_time=True)
         return replace(none, conflict=clash, problems=unproved, not_known="NotFound" if unproved else None)
-    notes = (*_notes(read, candidates, solution), *_left_out(made))
+    notes = (*_notes(read, candidates, solution), *_left_out(made, solution))
     return PlanAnswer(
         read, tuple(candidates), made, solution, notes=notes, greedy=greedy(made, read.limits, solution.objectives[0])
     )
@@ -244,14 +244,16 @@ def predicted(chosen: Iterable[Option]) -> list[str]:
     return sorted(option.job.name for option in chosen if option.source.basis == "predicted")
 
 
-def _left_out(made: Sequence[Offer]) -> Iterator[str]:
-    """Pools whose nodes a job's blocks do not fit, and measured recipes that nobody names: they drop out by what the
-    user wrote, not by what is known."""
+def _left_out(made: Sequence[Offer], solution: Solution) -> Iterator[str]:
+    """Pools whose nodes a job's blocks do not fit, measured recipes that nobody names, and pools in time only at sizes
+    of which nothing is known: they drop out by what the user wrote, or did not give."""
+    pools = {slot.option.job.name: slot.option.pool.name for slot in solution.slots}
+    unknown = {offer.job.name: {*offer.unknown_sizes(pools[offer.job.name])} for offer in made}
     reasons = grouped(
         (f"{place}: {why}", offer.job.name)
         for offer in made
         for place, why in offer.refusals.items()
-        if why.startswith(BLOCKS_SPLIT_NODES) or why.endswith(UNLISTED)
+        if why.startswith(BLOCKS_SPLIT_NODES) or why.endswith(UNLISTED) or place in unknown[offer.job.name]
     )
     for reason, names in sorted(reasons.items()):
         others = len(names) - 1

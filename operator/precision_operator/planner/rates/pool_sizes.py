@@ -159,7 +159,7 @@ _Rows = tuple[Figures, ...]
 
 
 def _rows(row: OfferedRecipe, gpus: Counts, block: int, conditions: Conditions, clock: PlanClock) -> tuple[_Rows, str]:
-    """(what can be had, why the smallest size that can't be had can't; where there is none, why the largest can't)."""
+    """(what can be had, why other sizes can't: those of which nothing is known before those without memory)."""
     pool, sample = row.source.pool, row.source.sample
     allowed = (gpus >= row.limits.least) & (gpus <= min(row.known, row.limits.most or row.known))
     refusals = [(size, _refusal(row, size)) for size in gpus[~allowed][:1].tolist()]
@@ -174,8 +174,7 @@ def _rows(row: OfferedRecipe, gpus: Counts, block: int, conditions: Conditions, 
         refusals += [(size, str(speed(row.source, size, conditions, tier))) for size in inside[~held][:1].tolist()]
         tiers = np.full(len(inside), tier)
         columns.append([column[held] for column in (inside, tiers, middle, promised)])
-    first = min if any(len(column[0]) for column in columns) else max
-    return tuple(map(np.concatenate, zip(*columns, strict=True))), first(refusals, default=(0, ""))[1]
+    return tuple(map(np.concatenate, zip(*columns, strict=True))), max(refusals, default=(0, ""))[1]
 
 
 def size_rates(

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 from precision_api.facts.recipes import Recipe, recipe_text
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
 from precision_operator.planner.inputs.terms import MOST_DAYS, JobTerms, PlanClock, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool, may_use
 from precision_operator.planner.rates.pool_sizes import Sizes
+from precision_operator.planner.rates.size_law import FASTEST, NOT_KNOWN
 from precision_operator.planner.rates.speed import NOT_MEASURED, RateSource, Speed, conditions_of, days, speed
 from precision_operator.planner.solving.catalog import Catalog, block_counts
 
@@ -65,7 +66,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Offer:
-    """The choices of one job, and why pools and recipes are not among them."""
+    """The choices of one job, and why pools and recipes, or some of their sizes, are not among them."""
 
     job: JobTerms
     options: tuple[Option, ...]
@@ -79,6 +80,15 @@ class Offer:
         ordered = sorted(self.refusals.items(), key=lambda item: NOT_MEASURED in item[1])
         reasons = "; ".join(f"{place}: {why}" for place, why in ordered[:6])
         return reasons or "There is no pool: profile one, or describe one"
+
+    def unknown_sizes(self, chosen: str = "") -> Iterator[str]:
+        """Places where sizes may be in time of which nothing is known; beside a `chosen` pool, those that drop out."""
+        for place in (place for place, why in self.refusals.items() if NOT_KNOWN in why):
+            mine = [option for option in self.options if f"{option.pool.name} {option.recipe}" == place]
+            fastest = max((o.speed.high / o.gpus * o.pool.gpus for o in mine), default=inf) * FASTEST
+            out = all(chosen != o.pool.name and o.deadline_days > (self.job.deadline_days or 0.0) for o in mine)
+            if days(self.job.tokens, fastest) <= (self.job.deadline_days or inf) and (out or not chosen):
+                yield place
 
 
 Picked = Mapping[str, frozenset[int]]
@@ -108,25 +118,25 @@ def offer_of(catalog: Catalog, job: JobTerms, picked: Picked | None, every: bool
     options: list[Option] = []
     refusals = dict(_unknown(job, catalog.pools))
     places = sorted(picked.get(job.name, ())) if picked is not None else None
-    at = 0
+    begin = 0
     for pool in catalog.pools:
         if not may_use(job, pool):
             continue
         mine = catalog.every(pool, job)
         refusals |= mine.refusals
-        first, at = at, at + len(mine)
+        first, begin = begin, begin + len(mine)
         wanted: Sequence[int] = range(len(mine)) if every else catalog.spread(pool, job) if places is None else ()
-        wanted = wanted or [place - first for place in places or () if first <= place < at]
+        wanted = wanted or [place - first for place in places or () if first <= place < begin]
         for place in wanted:
             clock.check()
             option = _option(job, mine, place, catalog.terms)
             problem = _problem(option, catalog.terms)
             if problem:
-                refusals[f"{pool.name} {option.recipe}"] = problem
+                why = mine.refusals.get(at := f"{pool.name} {option.recipe}", "")
+                refusals[at] = f"{problem}; {why}" if NOT_KNOWN in why else problem
             else:
                 options.append(option)
-    kept = {f"{option.pool.name} {option.recipe}" for option in options}
-    return Offer(job, tuple(options), {place: why for place, why in refusals.items() if place not in kept})
+    return Offer(job, tuple(options), refusals)
 
 
 def _unknown(job: JobTerms, pools: Sequence[CandidatePool]) -> Iterator[tuple[str, str]]:
