@@ -96,7 +96,7 @@ FINISHED = job(run=RUN, finished="Complete", finished_at=NOW)
 LEFTOVERS: dict[str, dict[str, Any]] = {
     "a pod whose Job is gone": {"pods": (pod(job("n1", run="r0")),)},
     "a Job whose result is not read yet": {"jobs": (FINISHED,)},
-    "a Job that is being deleted": {"jobs": (replace(FINISHED, deleting=True),)},
+    "a Job that is being deleted": {"jobs": (job(run=RUN, deleting=True),)},
     "a Job on a node that is gone": {"jobs": (job("n9", run=RUN),)},
 }
 
@@ -106,6 +106,18 @@ def test_what_may_still_run_counts_in_the_limit(left: dict[str, Any]) -> None:
     decided = plan(observed([NIGHTLY], nodes("n1", "n2"), **left))
     assert not [action for action in decided.actions if isinstance(action, Start)]
     assert reasons(decided)["n2"] == "MaxConcurrentReached"
+
+
+OLDER = tried(run="older", basis={"spec": "older"})
+
+
+@pytest.mark.parametrize(("status", "starts"), [(measured(run=RUN), "n2"), (OLDER, "n1")], ids=["measured", "to do"])
+def test_a_job_that_is_over_and_that_a_finalizer_keeps_takes_no_place_and_no_report(status: Any, starts: str) -> None:
+    here, there = (job(node, run=status.attempt.run, finished="Complete", deleting=True) for node in ("n1", "n9"))
+    left = report("n9", status=tried(run=RUN))
+    decided = plan(observed([NIGHTLY], nodes("n1", "n2"), jobs=(here, there), reports=(report(status=status), left)))
+    assert [action.facts.name for action in decided.actions if isinstance(action, Start)] == [starts]
+    assert [action.report for action in decided.actions if isinstance(action, MarkStale)] == [left]
 
 
 def test_two_profiles_share_the_nodes_one_each_and_then_the_second_has_its_turn() -> None:

@@ -235,14 +235,15 @@ def _until_one_starts(
 
 
 def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequence[Attempt]) -> _InFlight:
-    """What counts: each Job (Kueue's too) until it is deleted, and pods that hold GPUs although their Job is gone.
+    """What counts: each Job (Kueue's too) until it is gone, and pods that hold GPUs although their Job is deleted.
 
     But not what nobody is there to end: a pod past its end, or a Job that is deleted and waits for such a pod.
     """
     owners = {profile.uid: f"profile {profile.key}" for profile in observed.profiles}
     filed = grouped((namespace, there) for (namespace, *_), there in observed.filed.items())
     abandoned = {pod.job_uid for pod in observed.pods if is_abandoned(pod, observed.settings, observed.now)}
-    agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
+    jobs = [job for job in observed.jobs if not job.is_gone]
+    agents: list[JobView | PodView] = [*jobs, *(pod for pod in observed.pods if pod.live)]
     starts, newest = _starts(observed, drafts)
     active = [draft for draft in drafts if isinstance(draft, AcceptedPlan) and not draft.profile.spec.suspend]
     live = {

@@ -36,8 +36,8 @@ def cleanup(
         if action is not None and not attempt.job.deleting:
             yield action
     # One writer a pass: a report whose Job is still there gets that Job's end first, or the one would undo the other.
-    written = {(job.profile_uid, job.node_uid) for job in observed.jobs}
-    ending = {(job.profile_uid, job.node_uid) for job in observed.jobs if not job.live}
+    written = {(job.profile_uid, job.node_uid) for job in observed.jobs if not job.is_gone}
+    ending = {(job.profile_uid, job.node_uid) for job in observed.jobs if not job.live and not job.is_gone}
     profiles = {profile.uid: profile for profile in observed.profiles}
     for uid, orphan in observed.orphans:
         if (uid, orphan.node_uid) not in written and observed.reports_of[uid][orphan.node_uid] is orphan:

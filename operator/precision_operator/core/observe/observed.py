@@ -181,6 +181,11 @@ class JobView:
     def live(self) -> bool:
         return self.finished is None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing but finalizers keeps it."""
+        return self.deleting and not self.live
+
 
 @dataclass(frozen=True)
 class ReportView:
@@ -528,8 +533,9 @@ class Observed:
 
     @cached_property
     def jobs_of(self) -> Mapping[str, Mapping[str, JobView]]:
-        """Jobs by profile UID and node UID."""
-        jobs = grouped((job.profile_uid, (job.node_uid, job)) for job in self.jobs)
+        """Jobs by profile UID and node UID: of two not the one that is gone."""
+        there = sorted(self.jobs, key=lambda job: not job.is_gone)
+        jobs = grouped((job.profile_uid, (job.node_uid, job)) for job in there)
         return {uid: dict(by_node) for uid, by_node in jobs.items()}
 
     @cached_property
