@@ -9,11 +9,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from precision_api.kinds.profile import Retention, Retry
 from precision_api.kinds.report import ReportStatus
 from precision_operator.core.attempts.actions import Action, Close, Collect, Keeping
+from precision_operator.core.attempts.faults import Fault
 from precision_operator.core.attempts.node_state import draft
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import Said
-from precision_operator.shell.telemetry import MOST_POOLS, OTHER_POOLS, Telemetry
+from precision_operator.shell.telemetry import MOST_POOLS, MOST_SEEN, OTHER_POOLS, FaultLog, Telemetry
 from tests.support.world import NOW, job, measured, observed, profile, report, tried
 
 KEEPING = Keeping(Retry(), Retention())
@@ -66,6 +67,21 @@ def test_ends_on_gone_nodes_and_nodes_in_the_queue_are_counted() -> None:
     assert sum(found.values()) == 1
     assert found.keys() == {"skipped", "waiting", "queued", "running", "succeeded", "failed"}
     assert "_created" not in Telemetry().text().decode()
+
+
+def test_the_last_faults_are_kept_of_a_bounded_number_of_names_and_logged_anew_once_they_had_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = FaultLog()
+    names = [f"p{number}" for number in range(MOST_SEEN)]
+    for name in ["first", *names, "p0", "first"]:
+        assert log.looked(name, [Fault("capacityplan", name, ValueError())])
+    assert len(log._seen) == MOST_SEEN
+    for faults in ([], [Fault("capacityplan", "p9", ValueError())]):
+        log.looked("p9", faults)
+    assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == [
+        f"capacityplan {name}" for name in ["first", *names, "first", "p9"]
+    ]
 
 
 def test_pools_have_series_of_their_own_up_to_a_bound() -> None:

@@ -34,6 +34,8 @@ from precision_operator.shell.observing.cache import ObjectKind
 
 MOST_POOLS, OTHER_POOLS = 100, "others"
 """Most pools of a namespace with series of their own: `poolLabel: kubernetes.io/hostname` makes each node one."""
+MOST_SEEN = 1_000
+"""Of those who look, of how many the last faults are kept: each plan is one, and a tenant makes any number."""
 RUN_BUCKETS = (30.0, 60.0, 120.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 2700.0, 5400.0)
 """Seconds: a quick run takes minutes, and no agent may take longer than an hour and a half."""
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -247,5 +249,8 @@ class FaultLog:
             if mark not in self._seen.get(who, ()) and mark not in now:
                 _log.error("PlanFailed: %s: it is left out and tried again", mark[0], exc_info=fault.error)
             now.add(mark)
-        self._seen[who] = now
+        self._seen.pop(who, None)
+        self._seen |= {who: now} if now else {}
+        if len(self._seen) > MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
         return bool(now)

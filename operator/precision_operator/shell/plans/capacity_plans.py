@@ -218,6 +218,7 @@ class Planning:
         key, generation = f"{plan.namespace}/{plan.meta['name']}", plan.generation
         try:
             await self._one(uid, plan)
+            self._faults.looked(f"capacityplan {key}", [])
             return
         except LeaseLost:
             raise
