@@ -158,6 +158,14 @@ def test_a_pool_that_drops_out_since_its_sizes_are_not_known_is_named_with_the_r
     assert "in jobRates one rate at 16 GPUs or more" in note
 
 
+@pytest.mark.parametrize(("days", "phase"), [("1", "NotFound"), ("0.01", "Infeasible")])
+def test_nothing_is_proved_where_sizes_that_are_not_known_may_be_in_time(days: str, phase: str) -> None:
+    own = declared("none published", 8, tokensPerSecondPerGPU="20000") | {"nodes": 64}
+    found = answered(UNMEASURED, job(deadlineDays=days, globalBatch=256), pools=[own], **OURS)
+    assert found.phase == phase
+    assert ("in jobRates one rate at 16 GPUs or more" in found.problems[0]) == (phase == "NotFound")
+
+
 def test_what_gpus_lose_within_their_node_is_not_known_exactly_and_of_huge_models_not_at_all() -> None:
     def on_a_node(name: str) -> PlanStatus:
         facts = workload(name)

@@ -133,6 +133,9 @@ def answer(read: Terms, candidates: Sequence[CandidatePool], clock: PlanClock | 
         return replace(none, problems=tuple(_nowhere(lost)), notes=())
     if solution is None:
         clash = conflict(made, read, clock) if made else Conflict((), None, (), out_of_time=True)
+        if any(limit.kind == "deadline" for limit in clash.clashing):
+            sized = ((offer.job.name, f"{at}: {offer.refusals[at]}") for offer in made for at in offer.unknown_sizes())
+            unproved += tuple(quantities.InputProblem(f"spec.jobs[{name}]", why) for name, why in sized)
         return replace(none, conflict=clash, problems=unproved, not_known="NotFound" if unproved else None)
     notes = (*_notes(read, candidates, solution), *_left_out(made, solution))
     return PlanAnswer(

@@ -15,6 +15,7 @@ from precision_operator.planner.rates.bands import Figures
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.failures import progress
 from precision_operator.planner.rates.memory_fit import SizeLimits, limits_of
+from precision_operator.planner.rates.size_law import NOT_KNOWN
 from precision_operator.planner.rates.speed import (
     RateSource,
     beyond_published,
@@ -174,7 +175,8 @@ def _rows(row: OfferedRecipe, gpus: Counts, block: int, conditions: Conditions, 
         refusals += [(size, str(speed(row.source, size, conditions, tier))) for size in inside[~held][:1].tolist()]
         tiers = np.full(len(inside), tier)
         columns.append([column[held] for column in (inside, tiers, middle, promised)])
-    return tuple(map(np.concatenate, zip(*columns, strict=True))), max(refusals, default=(0, ""))[1]
+    why = max(refusals, key=lambda item: (NOT_KNOWN in item[1], item[0]), default=(0, ""))[1]
+    return tuple(map(np.concatenate, zip(*columns, strict=True))), why
 
 
 def size_rates(
