@@ -166,6 +166,13 @@ def test_nothing_is_proved_where_sizes_that_are_not_known_may_be_in_time(days: s
     assert ("in jobRates one rate at 16 GPUs or more" in found.problems[0]) == (phase == "NotFound")
 
 
+def test_spares_leave_as_many_blocks_as_can_be() -> None:
+    racks = (node(f"n{i}", gpus=4, count=18, rack=f"r{i}") for i in range(4))
+    own = [{"name": "GB200", "blockGPUs": 72}]
+    found = answered(fleet(pool("GB200", *racks)), job(), pools=own, goodput=None, objective=["time"])
+    assert found.jobs[0].gpus == 3 * 72 < found.pools[0].gpus < 4 * 72
+
+
 def test_what_gpus_lose_within_their_node_is_not_known_exactly_and_of_huge_models_not_at_all() -> None:
     def on_a_node(name: str) -> PlanStatus:
         facts = workload(name)

@@ -154,7 +154,9 @@ def _candidate(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadF
         limit_watts_per_gpu=max(limits, default=pool_terms.limit_watts_per_gpu),
         samples=samples,
         terms=pool_terms,
-        racks=_racks(racks, planned - counted),
+        racks=_racks(
+            racks, planned - counted, max(job.block_gpus or pool_terms.block_gpus or gpus for job in terms.jobs) // gpus
+        ),
         refused=dict(refused),
         refused_recipes=frozenset(refused_recipes),
         notes=(
@@ -207,9 +209,9 @@ def _other(settings: str, than: str) -> str:
     return "other workload settings (such as the micro batch)" if mine == those else words
 
 
-def _racks(counted: Counter[str], more: int) -> dict[str, int]:
+def _racks(counted: Counter[str], more: int, block: int) -> dict[str, int]:
     """Nodes by rack of the nodes to plan with: `more` of them stand in racks like the largest one; fewer than none are
-    taken from the fullest racks."""
+    taken where a rack's blocks leave some over, then from the fullest racks, block by block."""
     racks = dict(counted)
     if not racks:
         return {}
@@ -217,7 +219,7 @@ def _racks(counted: Counter[str], more: int) -> dict[str, int]:
     for number in range(-(-max(more, 0) // largest)):
         racks[f"planned-{number + 1}"] = min(largest, more - number * largest)
     for _ in range(min(-more, sum(racks.values()) - 1)):
-        racks[max(racks, key=lambda name: (racks[name], name))] -= 1
+        racks[max(racks, key=lambda name: (racks[name] % max(block, 1) > 0, racks[name], name))] -= 1
     return racks
 
 
