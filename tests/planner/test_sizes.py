@@ -25,10 +25,12 @@ from precision_operator.planner.rates.failures import (
 )
 from precision_operator.planner.rates.size_law import NOT_KNOWN
 from tests.support.fleets import UNMEASURED, answered, declared, fleet, job, node, pool, rate, workload
+from tests.support.golden import beside
 
 OURS: dict[str, Any] = {"scaling": [], "goodput": None}
 """Neither scaling nor goodput is given: published jobs and failures tell."""
 H100 = {"name": "H100", "nodes": 16, "spareNodes": 0}
+PLANS = beside(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -140,37 +142,22 @@ def test_a_size_of_which_nothing_is_published_is_not_offered_and_buying_it_is_no
     assert any("measured with the globalBatch of train" in note for note in anchored.notes)
 
 
-@pytest.mark.parametrize(("gpus", "base", "per_gpu"), [(8, 8, 9e3), (32, 64, 8e3), (64, 64, 8e3)])
-def test_the_rate_of_the_largest_job_up_to_a_size_counts_else_of_the_next(gpus: int, base: int, per_gpu: float) -> None:
-    own = declared("none published", 8, tokensPerSecondPerGPU="9000") | {"nodes": 32}
-    rates = [*own["jobRates"], *declared(gpus=64, tokensPerSecondPerGPU="8000")["jobRates"]]
-    for order in (rates, rates[::-1]):
-        pools, size = [own | {"jobRates": order}], {"minGPUs": gpus, "maxGPUs": gpus}
-        (train,) = answered(UNMEASURED, job(**size), pools=pools, **OURS | {"goodput": "1"}).jobs
-        assert (train.source, float(train.tokens_per_second)) == (f"job rate at {base} GPUs: a friend", per_gpu * gpus)
-
-
-def test_a_pool_that_drops_out_since_its_sizes_are_not_known_is_named_with_the_remedy() -> None:
-    pools = [declared() | {"nodes": 64}, declared("none published", 8, tokensPerSecondPerGPU="20000") | {"nodes": 64}]
-    found = answered(UNMEASURED, job(deadlineDays="1"), pools=pools, **OURS)
-    (note,) = [note for note in found.notes if note.startswith("not offered to train: none published bf16: ")]
-    assert f"{NOT_KNOWN} for 16 GPUs" in note
-    assert "in jobRates one rate at 16 GPUs or more" in note
-
-
-@pytest.mark.parametrize(("days", "phase"), [("1", "NotFound"), ("0.01", "Infeasible")])
-def test_nothing_is_proved_where_sizes_that_are_not_known_may_be_in_time(days: str, phase: str) -> None:
-    own = declared("none published", 8, tokensPerSecondPerGPU="20000") | {"nodes": 64}
-    found = answered(UNMEASURED, job(deadlineDays=days, globalBatch=256), pools=[own], **OURS)
-    assert found.phase == phase
-    assert ("in jobRates one rate at 16 GPUs or more" in found.problems[0]) == (phase == "NotFound")
+@pytest.mark.parametrize("case", PLANS.values(), ids=PLANS)
+def test_sizes_count_by_the_rate_that_fits_and_are_named_where_they_are_not_known(case: dict[str, Any]) -> None:
+    at, size = case.get("gpus"), {"deadlineDays": case.get("days"), "globalBatch": 256}
+    rows = [declared(gpus=n, tokensPerSecondPerGPU=str(of))["jobRates"][0] for n, of in case["rates"]]
+    for order in (rows, rows[::-1]):
+        pools = [declared("none published", 256) | {"jobRates": order}, *([declared()] if "beside" in case else [])]
+        found = answered(UNMEASURED, job(minGPUs=at, maxGPUs=at, **size), pools=pools, **OURS | {"goodput": "1"})
+        assert found.phase == case.get("phase", "Solved")
+        said = [f"{row.source} runs at {row.tokens_per_second} tokens/s" for row in found.jobs]
+        assert [words for words in case["says"] if words not in " ".join((*said, *found.problems, *found.notes))] == []
 
 
 def test_spares_leave_as_many_blocks_as_can_be() -> None:
     racks = (node(f"n{i}", gpus=4, count=18, rack=f"r{i}") for i in range(4))
-    own = [{"name": "GB200", "blockGPUs": 72}]
-    found = answered(fleet(pool("GB200", *racks)), job(), pools=own, goodput=None, objective=["time"])
-    assert found.jobs[0].gpus == 3 * 72 < found.pools[0].gpus < 4 * 72
+    found = answered(fleet(pool("GB200", *racks)), job(minGPUs=216, blockGPUs=72), goodput=None)
+    assert found.jobs[0].gpus == 216 < found.pools[0].gpus < 288
 
 
 def test_what_gpus_lose_within_their_node_is_not_known_exactly_and_of_huge_models_not_at_all() -> None:

@@ -139,6 +139,7 @@ def _candidate(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadF
     whole = 0 if unknown else (pool_terms.nodes or counted) + pool_terms.more_nodes
     spare_nodes = _spares(facts.name, pool_terms, whole, gpus, terms)
     planned = whole - spare_nodes
+    block = max(job.block_gpus or pool_terms.block_gpus or gpus for job in terms.jobs) // gpus
     racks = Counter[str]()
     for node in usable.values():
         if node.rack:
@@ -154,9 +155,7 @@ def _candidate(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadF
         limit_watts_per_gpu=max(limits, default=pool_terms.limit_watts_per_gpu),
         samples=samples,
         terms=pool_terms,
-        racks=_racks(
-            racks, planned - counted, max(job.block_gpus or pool_terms.block_gpus or gpus for job in terms.jobs) // gpus
-        ),
+        racks=_racks(racks, planned - counted, block),
         refused=dict(refused),
         refused_recipes=frozenset(refused_recipes),
         notes=(

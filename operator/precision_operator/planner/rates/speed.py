@@ -218,8 +218,7 @@ def by_size(source: RateSource) -> Iterator[tuple[RateSource, float]]:
     for of, end in zip(alike[1:], [*(of.gpus for of in alike[2:]), math.inf], strict=False):
         made, per_gpu = of_job(source.pool, replace(of, recipe=source.recipe)), of.per_gpu * source.step.factor
         text = source.text.removesuffix(of_job(source.pool, rate or of).text) + made.text
-        kept = replace(made, basis=source.basis, per_gpu=per_gpu, step=source.step, text=text)
-        yield replace(kept, wanted=source.wanted), end
+        yield replace(made, basis=source.basis, per_gpu=per_gpu, step=source.step, text=text, wanted=source.wanted), end
 
 
 def speed(source: RateSource, gpus: int, conditions: Conditions, fastest_of: int) -> Speed | str:
