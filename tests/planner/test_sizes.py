@@ -144,7 +144,7 @@ def test_a_size_of_which_nothing_is_published_is_not_offered_and_buying_it_is_no
 
 @pytest.mark.parametrize("case", PLANS.values(), ids=PLANS)
 def test_sizes_count_by_the_rate_that_fits_and_are_named_where_they_are_not_known(case: dict[str, Any]) -> None:
-    at, size = case.get("gpus"), {"deadlineDays": case.get("days"), "globalBatch": 192, "gpusPerReplica": 1}
+    at, size = case.get("gpus"), dict[str, Any](deadlineDays=case.get("days"), globalBatch=192, gpusPerReplica=1)
     rows = [declared(gpus=n, tokensPerSecondPerGPU=str(of))["jobRates"][0] for n, of in case["rates"]]
     for order in (rows, rows[::-1]):
         pools = [declared("none published", 256) | {"jobRates": order}, *([declared()] if "beside" in case else [])]
