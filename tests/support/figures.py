@@ -56,8 +56,6 @@ class Module:
     lines: int
     statements: int
     words: int
-    types: frozenset[str]
-    """Classes and type aliases."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +83,6 @@ class Figures:
     arrows: int
     back: tuple[str, ...]
     """Arrows that run back, `from -> to`."""
-    doubled: tuple[str, ...]
-    """Names of classes and type aliases that are defined in more than one module."""
     words: int
     """Names of values that are one of the seven words."""
 
@@ -133,16 +129,14 @@ def all_imports(graph: grimp.ImportGraph) -> dict[str, set[str]]:
 def table(rows: Sequence[Figures]) -> Iterator[str]:
     """Lines of Markdown."""
     yield (
-        "| package | files | lines | statements | longest file "
-        "| modules in a folder, most | import cycles | rooms | arrows | arrows back | names defined twice "
-        "| seven words |"
+        "| package | files | lines | statements | longest file | modules in a folder, most | import cycles | rooms "
+        "| arrows | arrows back | seven words |"
     )
-    yield f"|---{'|---:' * 11}|"
+    yield f"|---{'|---:' * 10}|"
     for row in rows:
-        cells: list[object] = [row.name, row.files, row.lines, row.statements]
-        cells += [row.longest, f"{row.widest.modules} ({row.widest.name})", len(row.cycles), row.rooms, row.arrows]
-        cells += [len(row.back), len(row.doubled), row.words]
-        yield f"| {' | '.join(map(str, cells))} |"
+        folder = f"{row.widest.modules} ({row.widest.name})"
+        cells = [row.name, row.files, row.lines, row.statements, row.longest, folder, len(row.cycles), row.rooms]
+        yield f"| {' | '.join(map(str, [*cells, row.arrows, len(row.back), row.words]))} |"
     yield ""
     for row in rows:
         if row.name == ALL:
@@ -150,8 +144,6 @@ def table(rows: Sequence[Figures]) -> Iterator[str]:
             continue
         if row.back:
             yield f"- {row.name}, arrows back: {'; '.join(row.back)}"
-        if row.doubled and "." not in row.name:
-            yield f"- {row.name}, names defined twice: {', '.join(row.doubled)}"
 
 
 def _named(graph: grimp.ImportGraph) -> list[str]:
@@ -173,7 +165,6 @@ def _together(parts: Sequence[Figures], graph: grimp.ImportGraph) -> Figures:
         rooms=sum(row.rooms for row in packages),
         arrows=sum(row.arrows for row in packages),
         back=tuple(arrow for part in parts for arrow in part.back),
-        doubled=tuple(name for row in packages for name in row.doubled),
         words=sum(row.words for row in packages),
     )
 
@@ -193,7 +184,6 @@ def module_of(text: str) -> Module:
         lines=text.count("\n"),
         statements=sum(isinstance(node, ast.stmt) for node in ast.walk(tree)),
         words=_bound(symtable.symtable(text, "module", "exec")),
-        types=frozenset(name for node in tree.body if (name := type_name(node))),
     )
 
 
@@ -214,7 +204,6 @@ def _figures(name: str, root: Path, graph: grimp.ImportGraph) -> Figures:
         rooms=len(graph.find_children(name)),
         arrows=len({pair for pair in arrows if name not in pair}),
         back=tuple(sorted(f"{_last(start)} -> {_last(end)}" for start, end in back)),
-        doubled=doubled(modules.values()),
         words=sum(module.words for module in modules.values()),
     )
 
@@ -258,24 +247,6 @@ def _reachable(start: str, imports: Mapping[str, Iterable[str]]) -> set[str]:
             seen.add(module)
             waiting += imports[module]
     return seen
-
-
-def doubled(modules: Iterable[Module]) -> tuple[str, ...]:
-    """Public and private names alike; a name that one module defines twice counts once."""
-    counts = Counter(name for module in modules for name in module.types)
-    return tuple(sorted(name for name, number in counts.items() if number > 1))
-
-
-def type_name(node: ast.stmt) -> str:
-    """The name that a statement defines as a class or a type alias; empty for any other statement."""
-    match node:
-        case ast.ClassDef(name=name):
-            return name
-        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript() | ast.BinOp(op=ast.BitOr()) | ast.Name()):
-            return name if name[:1].isupper() and not name.isupper() else ""
-        case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
-            return name
-    return ""
 
 
 if __name__ == "__main__":

@@ -5,12 +5,11 @@ from pathlib import Path
 import grimp
 import pytest
 
-from tests.support.figures import Folder, all_imports, cycles, doubled, module_of, widest
+from tests.support.figures import Folder, all_imports, cycles, module_of, widest
 
 
-def test_cycles_doubled_names_and_folders_are_counted() -> None:
+def test_cycles_and_folders_are_counted() -> None:
     assert cycles({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}) == [frozenset("abc")]
-    assert doubled([module_of("class Row: ...\nclass Own: ...\n"), module_of("Row = dict[str, int]\n")]) == ("Row",)
     files = [Path("a/__init__.py"), Path("a/b.py"), Path("a/c/__init__.py"), Path("a/c/d.py"), Path("a/c/e.py")]
     assert widest(files) == Folder("c", 2)
 
