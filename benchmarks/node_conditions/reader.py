@@ -3,6 +3,7 @@
 It knows the samples of the results, boots and processes.
 """
 
+import re
 from datetime import datetime, timedelta
 
 from benchmarks.node_conditions.record import REFUSED, Measured, Record, Written
@@ -10,6 +11,7 @@ from benchmarks.node_conditions.record import REFUSED, Measured, Record, Written
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 DOUBTS = ("FailUnconfirmed", "FailHeld")
 """Reasons of a True that a second bad run may close."""
+FAILED_BY = re.compile(r"; failed by ml/([^;]*?)(?:; | \(node )")
 
 
 def wrong(record: Record) -> list[str]:
@@ -22,6 +24,7 @@ def wrong(record: Record) -> list[str]:
             closings[write.subject.uid] = write.at
             faults += _closing_faults(record, write, earlier, closings)
         faults += _text_faults(record, write, earlier)
+        faults += _name_faults(record, write)
         status = write.before.get("status", "") or "nothing"
         change = f"{status} to {write.row['status']} ({write.row['reason']})"
         errors += [f"{write.name} at {write.at:%d %H:%M:%S}: {change}: {fault}" for fault in faults]
@@ -72,6 +75,26 @@ def _closing_faults(
     if sum(write.at - at < DAY for at in closings.values()) > max(1, record.nodes // 10):
         faults.append("more than a tenth in a day")
     return faults
+
+
+def _name_faults(record: Record, write: Written) -> list[str]:
+    """Why a profile should still be named that failed the node: whatever became of it, it has to pass first."""
+    message = write.before.get("message", "")
+    if f"(node {write.subject.uid}," not in message:
+        return []
+    named, now = ({*names.split(", ml/")} for names in (_failed_by(message), _failed_by(write.row["message"])))
+    runs = {run.profile: run for run in record.measured if _is_of(run, write)}
+    wrongly = [it for it in named - now - {""} if it not in runs or record.is_bad(runs[it], write.at)]
+    return [f"{name} failed it, has not passed since, and is no longer named" for name in sorted(wrongly)]
+
+
+def _is_of(run: Measured, write: Written) -> bool:
+    return run.subject.uid == write.subject.uid and run.counts and bool(run.process) and run.at <= write.at
+
+
+def _failed_by(message: str) -> str:
+    said = FAILED_BY.search(message)
+    return said[1] if said else ""
 
 
 def _text_faults(record: Record, write: Written, earlier: list[Written]) -> list[str]:

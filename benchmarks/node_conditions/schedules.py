@@ -71,6 +71,10 @@ async def schedule(seed: int, steps: int = 25) -> list[str]:
     if len(good - is_open) > 0.05 * len(good):
         errors.append(f"good nodes are not open at the end: {[(name, rows[name]) for name in good - is_open]}")
     held = {name for name in is_open if rows[name]["reason"] == "FailHeld"}
+    if held and not any(it.closes and fleet.now() - it.at < DAY for it in fleet.record.written):
+        errors.append(f"{sorted(held)} are held, and none was closed for a day")
+    doubtful = {name for name in set(rows) - good - mild - drifted if rows[name].get("status") == "Unknown"}
+    errors += [f"{name} is bad and Unknown: {rows[name]}" for name in doubtful]
     return [*errors, *(f"{name} is bad and open: {rows[name]}" for name in is_open - good - held - mild)]
 
 
@@ -100,5 +104,6 @@ GUARDS: dict[str, tuple[Any, str, Any]] = {
     "a Fail is tried again": (NodeVerdict, "failing_since", None),
     "a Job of its own": (Starts, "has_created", lambda *_: True),
     "the Node that was seen": (Server, "preconditions", False),
+    "a profile that is gone": (NodeConditions, "_with_missing", lambda _, evidence, *__: evidence),
 }
 """Each that can be taken out: where it is, and what stands there then."""

@@ -263,6 +263,21 @@ async def test_a_closing_that_is_to_come_counts_as_now(is_forged: bool) -> None:
     assert fleet.conditions()[held[0]]["reason"] == "FailConfirmed"
 
 
+async def test_a_closing_of_a_clock_that_was_ahead_for_a_month_counts_for_a_day() -> None:
+    fleet = Fleet(size=3)
+    await fleet.all_measured()
+    fleet.wait(timedelta(days=30))
+    await fails_twice(fleet, "g0")
+    assert fleet.conditions()["g0"]["reason"] == "FailConfirmed"
+    fleet.wait(timedelta(days=-30))
+    await fails_twice(fleet, "g1")
+    assert fleet.conditions()["g1"]["reason"] == "FailHeld"
+    fleet.wait(timedelta(hours=25))
+    fleet.rerun()
+    await fleet.all_measured()
+    assert fleet.conditions()["g1"]["reason"] == "FailConfirmed"
+
+
 async def test_a_doubt_of_a_clock_that_was_ahead_counts_from_now_and_its_run_confirms_nothing() -> None:
     one = One()
     await one.measure()
@@ -437,7 +452,7 @@ async def test_a_held_fail_is_measured_again_by_a_new_operator() -> None:
     assert sorted(reasons) == ["FailConfirmed", "FailConfirmed", "Pass"]
 
 
-async def test_what_one_profile_failed_no_other_opens_and_it_ends_with_its_profile() -> None:
+async def test_what_one_profile_failed_no_other_opens_and_it_ends_with_its_row_of_the_list() -> None:
     one = One(profiles=("nightly", "other"))
     await one.measure()
     one.truths[NODE] = Truth(gpu_off=-12, by="other")
@@ -454,7 +469,40 @@ async def test_what_one_profile_failed_no_other_opens_and_it_ends_with_its_profi
         assert one.says == ("True", "FailUnconfirmed"), "nightly passes"
     one.delete("other")
     await one.settle()
+    assert one.says == ("True", "FailUnconfirmed")
+    one.gate = one.gate.model_copy(update={"profiles": one.gate.profiles[:1]})
+    one.start()
+    one.rerun()
+    await one.all_measured()
     assert one.says == ("True", "Pass")
+
+
+@pytest.mark.parametrize("what", ["deleted", "made again", "no acceptance", "its report"])
+async def test_a_closed_node_opens_by_a_pass_of_the_profile_that_failed_it_alone(what: str) -> None:
+    one = One(profiles=("nightly", "other"))
+    one.truths[NODE] = Truth(gpu_off=-12, by="other")
+    await one.all_measured()
+    one.wait(timedelta(minutes=62))
+    await one.all_measured()
+    assert one.says == ("False", "FailConfirmed")
+    if what == "no acceptance":
+        del one.server.objects[f"{PROFILES}/other"]["spec"]["acceptance"]
+    elif what == "its report":
+        one.forget(NODE)
+    else:
+        one.delete("other")
+    if what == "made again":
+        one.ask()
+    await one.settle()
+    assert one.says[0] == "False"
+    one.boot(NODE)
+    one.rerun()
+    await one.all_measured()
+    assert one.says[0] != "True", "nightly passes"
+    one.ask()
+    one.forget(NODE)
+    one.rerun()
+    assert await one.measure() == ("True", "Pass")
 
 
 async def test_each_of_three_profiles_that_failed_a_node_must_pass_on_the_next_boot() -> None:

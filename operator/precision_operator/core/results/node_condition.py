@@ -151,6 +151,7 @@ def _write(
     """The condition as it is to be; None where it is so already. Its end is what the policy asks for."""
     before = facts.verdict
     closed = now if (before.status, reason) == ("True", "FailConfirmed") else before.closed
+    closed = closed and min(closed, now)  # of a clock that was ahead: from now on of this day
     tail = f"; failed by {parts['failed']}" if parts.get("failed") else ""
     if parts.keys() >= {"driver", "gpus", "until"}:
         gpus = f"{parts['gpus']} GPUs {parts.get('set', '')}".rstrip()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,7 +24,16 @@ from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView, Raw, ReportView
 from precision_operator.core.observe.raw_object import condition_of
 from precision_operator.core.results.acceptance import decided, with_result
-from precision_operator.core.results.node_condition import DAY, Evidence, Pools, Write, has_turn, is_unproved, writes
+from precision_operator.core.results.node_condition import (
+    DAY,
+    OTHERS,
+    Evidence,
+    Pools,
+    Write,
+    has_turn,
+    is_unproved,
+    writes,
+)
 from precision_operator.shell.acting.late_writes import LateWrites
 from precision_operator.shell.acting.reports import Reports
 from precision_operator.shell.observing.cache import Cache
@@ -137,7 +146,7 @@ class NodeConditions:
         young = ((uid, it) for uid, it in self._closings.items() if observed.now - it[0] < DAY)
         self._closings = {uid: (min(at, observed.now), where) for uid, (at, where) in young}  # none is to come
         self._forget(observed, nodes)
-        evidence = grouped(self._evidence(observed, nodes))
+        evidence = self._with_missing(grouped(self._evidence(observed, nodes)), observed, nodes)
         closing = {uid for uid, closes in self._under_way.items() if closes} & nodes.keys()
         closed = self._closings | {uid: (observed.now, self._pools[uid]) for uid in closing}
         due = writes(nodes, self._pools, evidence, closed, observed.now)
@@ -256,6 +265,22 @@ class NodeConditions:
                     self._collected[key] = before._replace(report=reports[uid].uid, evidence=evidence)
                 lapsed = None if judged is None else "" if judged.verdict == "Pass" else _reason(judged)
                 yield uid, evidence._replace(lapsed=lapsed)
+
+    def _with_missing(
+        self, evidence: Mapping[str, Collection[Evidence]], observed: Observed, nodes: Mapping[str, NodeFacts]
+    ) -> Mapping[str, Collection[Evidence]]:
+        """And of the profiles of the list that failed a node and say nothing of it any more: each must pass, so one
+        that is deleted, or asks for no verdict, opens nothing."""
+        listed = {f"{it.namespace}/{it.profile}" for it in self._gate.profiles}
+        judging = (it for it in self._listed(observed) if it.spec is None or it.spec.acceptance is not None)
+        gone = listed - {f"{it.namespace}/{it.name}" for it in judging}
+        added = dict[str, Collection[Evidence]]()
+        for uid, facts in nodes.items():
+            named = {*facts.verdict.parts.get("failed", "").split(", ")}
+            missing = (gone if OTHERS in named else named & listed) - {it.profile for it in evidence.get(uid, ())}
+            if missing:
+                added[uid] = [*evidence.get(uid, ()), *map(Evidence, sorted(missing))]
+        return {**evidence, **added}
 
     async def _is_guarded(self, write: Write) -> bool:
         """Whether the policy refuses our condition without its end, as no other would. ApiError: it can't be told."""
