@@ -14,7 +14,11 @@ from tests.support.node_objects import gpu_device, resource_slice
 from tests.support.world import MINUTE, NOW, job, nodes, observed, pod, profile, report, tried
 
 NOVEL = "NVIDIA-GH200-480GB"
-OF_OURS = {"mixtures": [{"name": "ours", "mlp": "mxfp8", "attention": "bf16"}], "benchmarks": {"baseline": "ours"}}
+OF_OURS = {
+    "workload": {"preset": "llama3-8b"},
+    "mixtures": [{"name": "ours", "mlp": "mxfp8", "attention": "bf16"}],
+    "benchmarks": {"baseline": "ours"},
+}
 OF_NOVEL = {DEFAULT_POOL_LABEL: NOVEL, "nvidia.com/gpu.count": "8"}
 """Labels of a node whose GPU is in no table."""
 
