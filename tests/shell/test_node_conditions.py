@@ -820,4 +820,4 @@ async def test_no_schedule_opens_or_closes_a_node_wrongly(first: int) -> None:
     """500 by command: python -m benchmarks.node_conditions."""
     for seed in range(first, first + 4):
         assert await schedule(seed) == []
-    assert len(GUARDS) == 13
+    assert len(GUARDS) == 14
