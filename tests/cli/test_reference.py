@@ -252,6 +252,13 @@ def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_
         "suspended",
     ):
         assert said in api.run("acceptance").stderr
+    other = {"type": CONDITION, "status": "False", "reason": "Fail"}
+    for at in (0, 6):
+        said = {"message": f"x; failed by ml/other (node uid-n{at}, boot b)"} | other
+        api.collections[paths.NODES][at]["status"]["conditions"].append(said)
+    assert [row["wouldOpen"] for row in api.printed("acceptance")] == [0], "another profile has to pass n0 as well"
+    assert "outside the profile's target" not in api.run("acceptance").stderr, "another profile judges n6"
+    del api.collections[paths.NODES][0]["status"]["conditions"][-1]
     states = ("True", "Pass"), ("True", "FailHeld"), ("False", "Fail"), ("Unknown", "x")
     for at, (status, reason) in enumerate(states):
         held = {"type": CONDITION, "status": status, "reason": reason, "message": f"x (node uid-n{at}, boot b)"}

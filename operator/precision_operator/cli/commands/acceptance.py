@@ -42,7 +42,8 @@ def acceptance(
         notes = list[str]()
         facts = await facts_of_nodes(cluster, chosen[0].namespace, label, notes)
         within = [it for it in facts if it.evidence and matches(target, it)]
-        if outside := sum(it.evidence is not None for it in facts) - len(within):
+        judged = {it.uid for it in facts if it.verdict.status} | {it.uid for it in within}  # perhaps by another profile
+        if outside := sum(it.evidence is not None and it.uid not in judged for it in facts):
             note(f"Nodes with GPUs outside the profile's target, which no verdict opens: {outside}.")
         note(*notes, *["The profile is suspended: nothing is measured."] * chosen[0].spec.suspend)
         return chosen[0], of_profile(there.reports, chosen[0]), within
@@ -67,6 +68,8 @@ def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Collection[N
     seconds = [float(status.run.duration_seconds) for status in statuses.values() if status.run is not None]
     run, rows = median(seconds or [USUAL_RUN]), list[dict[str, Any]]()
     at_once = max(1, concurrency_limit(owner.spec.rollout.max_concurrent, len(nodes)) if owner.spec else 1)
+    named = {it.uid: {*it.verdict.parts.get("failed", "").split(", ")} for it in nodes}
+    held = {uid for uid, names in named.items() if names - {"", f"{owner.namespace}/{owner.name}"}}  # by other profiles
     waiting = ("", "SubjectChanged")  # where another verdict stands, be it no Pass, no run begins by itself
     due = {it.uid for it in nodes if it.verdict.reason in waiting or "after" in it.verdict.parts or changed_subject(it)}
     minutes = math.ceil(math.ceil(len(due) / at_once) * run / 60)
@@ -77,7 +80,8 @@ def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Collection[N
         stale = [it for it in there if it.verdict.status == "True" and changed_subject(it)]
         row |= {"stale": len(stale), "false": tally["False"], "unknown": tally["Unknown"], "neverJudged": tally[""]}
         row["held"] = sum(reason == "FailHeld" for _, reason in says.values())
-        row["wouldOpen"] = sum(verdicts.get(uid) == "Pass" and status != "True" for uid, (status, _) in says.items())
+        passed = {uid for uid in says if verdicts.get(uid) == "Pass"} - held
+        row["wouldOpen"] = sum(says[uid][0] != "True" for uid in passed)
         row["wouldClose"] = sum(verdicts.get(uid) == "Fail" and status != "False" for uid, (status, _) in says.items())
         row["minutes"] = minutes if due & says.keys() else 0
         rows.append(row | {"conditions": sentences(there)})
