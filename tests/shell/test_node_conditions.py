@@ -13,7 +13,7 @@ from benchmarks.node_conditions.reader import wrong
 from benchmarks.node_conditions.schedules import GUARDS, schedule
 from benchmarks.node_conditions.server import Server
 from precision_api.exchange.result import Software
-from precision_api.facts.names import ANNOTATION_CLOSED, DEFAULT_POOL_LABEL
+from precision_api.facts.names import ANNOTATION_CLOSED, ANNOTATION_PROFILE, DEFAULT_POOL_LABEL
 from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.observe.clock import format_time
@@ -465,7 +465,7 @@ async def test_what_one_profile_failed_no_other_opens_and_it_ends_with_its_row_o
         one.rerun()
         await one.settle()
         while jobs := one.loop.jobs():
-            await one.end_agents("Fallback" * jobs[NODE]["metadata"]["name"].startswith("other-"))
+            await one.end_agents("Fallback" * (jobs[NODE]["metadata"]["annotations"][ANNOTATION_PROFILE] == "other"))
         assert one.says == ("True", "FailUnconfirmed"), "nightly passes"
     one.delete("other")
     await one.settle()
@@ -536,7 +536,7 @@ async def test_what_one_profile_failed_no_other_opens_on_the_next_boot(is_new: b
     await one.settle()
     for _ in range(3):
         while jobs := one.loop.jobs():
-            await one.end_agents("Fallback" * jobs[NODE]["metadata"]["name"].startswith("other-"))
+            await one.end_agents("Fallback" * (jobs[NODE]["metadata"]["annotations"][ANNOTATION_PROFILE] == "other"))
         assert one.says[0] != "True", "nightly passes"
         one.wait(timedelta(hours=2))
         await one.settle()
