@@ -145,7 +145,8 @@ def test_a_size_of_which_nothing_is_published_is_not_offered_and_buying_it_is_no
 @pytest.mark.parametrize("case", PLANS.values(), ids=PLANS)
 def test_sizes_count_by_the_rate_that_fits_and_are_named_where_they_are_not_known(case: dict[str, Any]) -> None:
     at, size = case.get("gpus"), dict[str, Any](deadlineDays=case.get("days"), globalBatch=192, gpusPerReplica=1)
-    rows = [declared(gpus=n, tokensPerSecondPerGPU=str(of))["jobRates"][0] for n, of in case["rates"]]
+    asked = [{"gpus": n, "tokensPerSecondPerGPU": str(of), "recipe": recipe} for n, of, recipe in case["rates"]]
+    rows = [declared(**row)["jobRates"][0] for row in asked]
     for order in (rows, rows[::-1]):
         pools = [declared("none published", 256) | {"jobRates": order}, *([declared()] if "beside" in case else [])]
         found = answered(UNMEASURED, job(minGPUs=at, maxGPUs=at, **size), pools=pools, **OURS | {"goodput": "1"})

@@ -84,7 +84,8 @@ class Offer:
     def unknown_sizes(self, chosen: str = "") -> Iterator[str]:
         """Places where sizes may be in time of which nothing is known; beside a `chosen` pool, those that drop out."""
         for place in (place for place, why in self.refusals.items() if NOT_KNOWN in why):
-            mine = [option for option in self.options if f"{option.pool.name} {option.recipe}" == place]
+            here = [option for option in self.options if place.startswith(f"{option.pool.name} ")]
+            mine = [option for option in here if place.endswith(f" {option.recipe}")] or here  # others are no slower
             fastest = max((o.speed.high / o.gpus * o.pool.gpus for o in mine), default=inf) * FASTEST
             out = all(chosen != o.pool.name and o.deadline_days > (self.job.deadline_days or 0.0) for o in mine)
             if days(self.job.tokens, fastest) <= (self.job.deadline_days or inf) and (out or not chosen):
