@@ -172,6 +172,22 @@ def test_what_somebody_begins_like_a_secret_takes_nothing_of_others(text: str) -
     assert "planted" not in str(bundle.files)
 
 
+@pytest.mark.parametrize("between", TABLES["between"])
+@pytest.mark.parametrize("end", ["-----END PRIVATE KEY-----", "ok"])
+def test_a_key_goes_whatever_is_before_and_behind_its_lines(between: str, end: str) -> None:
+    lines = [
+        "-----BEGIN PRIVATE KEY-----",
+        *[f"MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAg{at}" for at in range(9)],
+        end,
+    ]
+    bundle = Bundle()
+    bundle.add("a.json", [{"note": between.join(lines), "args": lines}, {"name": "nightly"}])
+    bundle.add("a.log", f"{between.join(lines)}\nIs ok\n")
+    assert "MII" not in str(bundle.files)
+    assert json.loads(bundle.files["a.json"])[1] == {"name": "nightly"}
+    assert bundle.files["a.log"].endswith("\nIs ok\n")
+
+
 def test_what_is_no_secret_stays() -> None:
     for text in (
         '"tokensPerSecond": "150000", "tokensPerJoule": "3.1"',

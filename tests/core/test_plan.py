@@ -120,6 +120,18 @@ def test_a_job_that_is_over_and_that_a_finalizer_keeps_takes_no_place_and_no_rep
     assert [action.report for action in decided.actions if isinstance(action, MarkStale)] == [left]
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_of_two_jobs_of_a_node_the_newest_counts_for_a_ramp_and_as_the_one_that_was_measured(turn: int) -> None:
+    old, new = (job(run=run, created=NOW - MINUTE * age) for run, age in (("old", 300), (RUN, 1)))
+    over = [replace(it, finished="Complete", deleting=True) for it in (old, new)]
+    ramping = profile(rollout=at_once(3) | {"rampSeconds": 3600})
+    jobs = (over[0], new)[::turn]
+    decided = plan(observed([ramping], nodes("n1", "n2"), jobs=jobs, pods=(pod(new),)))
+    assert reasons(decided)["n2"] == "Ramping"
+    reports = (report(status=measured(run=RUN)),)
+    assert reasons(plan(observed([NIGHTLY], jobs=tuple(over[::turn]), reports=reports))) == {"n1": "Measured"}
+
+
 def test_two_profiles_share_the_nodes_one_each_and_then_the_second_has_its_turn() -> None:
     old = profile("z", created=NOW - MINUTE, rollout=at_once(4))
     decided = plan(observed([profile("a", rollout=at_once(4)), old], nodes("n1", "n2", "n3")))

@@ -8,7 +8,7 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -51,10 +51,16 @@ _NAMED = rf"(?<![\w-])[\w-]{{0,200}}?{_KEYS}(?:\\*[\"'])?"
 It is tried at the beginning of words alone: at each letter, a megabyte of metrics would take ten seconds.
 `trainingFlopsPerToken` is a figure.
 """
-_KEY_LINE = r"(?:(?:Proc-Type|DEK-Info|-----END).*|[\w+/=-]*)"
-"""What stands in lines of its own in a key: what somebody else begins must not take the rest of a file."""
+_BEGINS, _ENDS = (re.compile(rf"-----{of} [A-Z ]*PRIVATE KEY(?: BLOCK)?-----") for of in ("BEGIN", "END"))
+_KEY, _END = _BEGINS.pattern, _ENDS.pattern
+_KEY_LINE = r".*[\w+/=-]{40}.*|[^\S\n]*(?:(?:Proc-Type|DEK-Info|-----END).*|[\w+/=-]*[^\S\n]*)"
+"""What may stand in a line of a key, whatever is before and behind it: what somebody else begins in a file and does not
+end must not take the rest of it."""
+_KEY_OF_VALUE = re.compile(rf"{_KEY}(?:[\s\S]*?{_END}|[\s\S]*)")
+"""In one value, which is of one author: to its end."""
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(rf"-----BEGIN [A-Z ]*PRIVATE KEY-----.*(?:\n[ \t]*{_KEY_LINE}\r?$)*", re.M), REMOVED),
+    (re.compile(rf"{_KEY}(?:(?!{_KEY})[\s\S]){{0,16384}}?{_END}"), REMOVED),
+    (re.compile(rf"{_KEY}.*(?:\n(?:{_KEY_LINE})\r?$){{0,200}}", re.M), REMOVED),
     (re.compile(r"\beyJ[\w-]{5,1000}\.[\w-]{5,}\.[\w-]*"), REMOVED),  # a JSON web token, as service accounts have
     (re.compile(r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{8,}"), rf"\1\2{REMOVED}"),
     (re.compile(r"(?i)(\w://)[^/\s:@\"']*:[^/\s@\"']+@"), rf"\1{REMOVED}@"),
@@ -108,8 +114,9 @@ class Bundle:
     def add(self, name: str, content: Any) -> None:
         """A file of this name: text as it is, anything else as JSON; without secrets."""
         content = content.decode(errors="replace") if isinstance(content, bytes) else content
-        text = _redacted(content)
-        self.files[name] = text if isinstance(text, str) else json.dumps(text, indent=1, ensure_ascii=False) + "\n"
+        is_text = isinstance(content, str)
+        as_json = "" if is_text else json.dumps(_redacted(content), indent=1, ensure_ascii=False) + "\n"
+        self.files[name] = without_secrets(content) if is_text else as_json
 
     async def take(self, name: str, reading: Awaitable[Any]) -> Any:
         """What was read, put into the file; None where it could not be read, with a problem.
@@ -242,9 +249,20 @@ def _redacted(value: Any, key: str = "") -> Any:
     if isinstance(value, Mapping):
         return {without_secrets(name): _redacted(of, name) for name, of in value.items()}
     if isinstance(value, list | tuple):
-        return [_redacted(of) for of in value]
+        return [*_redacted_list(value)]
     is_secret = re.fullmatch(rf"(?i).*{_KEYS}", key) and value not in ("", None, True, False)
-    return REMOVED if is_secret else without_secrets(value) if isinstance(value, str) else value
+    if is_secret or not isinstance(value, str):
+        return REMOVED if is_secret else value
+    return without_secrets(_KEY_OF_VALUE.sub(REMOVED, value))
+
+
+def _redacted_list(values: Iterable[Any]) -> Iterator[Any]:
+    """Each; of a key that stands there a line each, none."""
+    begun = 0
+    for value in values:
+        text = value if isinstance(value, str) else ""
+        before, begun = begun, max(0, begun + len(_BEGINS.findall(text)) - len(_ENDS.findall(text)))
+        yield REMOVED if before and text else _redacted(value)
 
 
 def plain_object(raw: Mapping[str, Any]) -> dict[str, Any]:

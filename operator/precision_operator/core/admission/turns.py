@@ -282,7 +282,8 @@ def _starts(
 
     A start that lies ahead is from a clock that has jumped back, and says nothing of who was newest.
     """
-    starts = {(job.namespace, job.profile_uid, job.node_uid): job.created for job in observed.jobs}
+    by_age = sorted(observed.jobs, key=lambda job: job.created)  # of two of a node the newest counts
+    starts = {(job.namespace, job.profile_uid, job.node_uid): job.created for job in by_age}
     ramps = [draft.profile.spec.rollout.ramp_seconds for draft in drafts if draft.profile.spec is not None]
     longest = timedelta(seconds=max(ramps, default=0))
     first, last = observed.now - longest, observed.now + longest

@@ -533,8 +533,8 @@ class Observed:
 
     @cached_property
     def jobs_of(self) -> Mapping[str, Mapping[str, JobView]]:
-        """Jobs by profile UID and node UID: of two not the one that is gone."""
-        there = sorted(self.jobs, key=lambda job: not job.is_gone)
+        """Jobs by profile UID and node UID: of two the newest, and not one that is gone."""
+        there = sorted(self.jobs, key=lambda job: (not job.is_gone, job.created))
         jobs = grouped((job.profile_uid, (job.node_uid, job)) for job in there)
         return {uid: dict(by_node) for uid, by_node in jobs.items()}
 
