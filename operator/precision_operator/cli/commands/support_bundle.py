@@ -114,9 +114,8 @@ class Bundle:
     def add(self, name: str, content: Any) -> None:
         """A file of this name: text as it is, anything else as JSON; without secrets."""
         content = content.decode(errors="replace") if isinstance(content, bytes) else content
-        is_text = isinstance(content, str)
-        as_json = "" if is_text else json.dumps(_redacted(content), indent=1, ensure_ascii=False) + "\n"
-        self.files[name] = without_secrets(content) if is_text else as_json
+        text = without_secrets(content) if isinstance(content, str) else _redacted(content)
+        self.files[name] = text if isinstance(text, str) else json.dumps(text, indent=1, ensure_ascii=False) + "\n"
 
     async def take(self, name: str, reading: Awaitable[Any]) -> Any:
         """What was read, put into the file; None where it could not be read, with a problem.
