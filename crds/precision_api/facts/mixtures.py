@@ -146,9 +146,12 @@ Mixtures = Annotated[
 NO_BASELINE = f"baseline is neither a recipe nor one of mixtures: write {', '.join(RECIPE_NAMES)} or a mixture's name"
 
 
+_PLAIN: Mapping[str, Parts] = {name: Parts.of(name) for name in RECIPE_NAMES}
+
+
 def named_of(mixtures: tuple[Mixture, ...] | None) -> Mapping[str, Parts]:
     """What a baseline may be, by name: mixtures, and every recipe of the table."""
-    return {name: Parts.of(name) for name in RECIPE_NAMES} | {it.name: it.parts for it in mixtures or ()}
+    return {**_PLAIN, **{it.name: it.parts for it in mixtures}} if mixtures else _PLAIN
 
 
 def of_mixtures(mixtures: tuple[Mixture, ...] | None) -> tuple[PlainRecipe, ...]:
