@@ -20,9 +20,9 @@ def table(row: Json) -> Iterator[str]:
         yield from _phase(name, phase, row)
     for client in row["clients"]:
         machine = client["machine"]
-        each = client["cpuSeconds"] / client["nodes"] * 1000
+        cpu_ms = client["cpuSeconds"] / client["nodes"] * 1000
         yield (
-            f"{client['turn']}: {client['seconds']:.1f} s for {client['nodes']} nodes, {each:.1f} ms of CPU a node, "
+            f"{client['turn']}: {client['seconds']:.1f} s for {client['nodes']} nodes, {cpu_ms:.1f} ms of CPU a node, "
             f"peak {client['peakMiB']:.0f} MiB; others took {machine['othersCores']:.1f} cores"
             f"{_saturated(machine, row)}"
         )
@@ -60,15 +60,15 @@ def _phase(name: str, phase: Json, row: Json) -> Iterator[str]:
             f"({phase['requestsPerNode']:.1f} with those by time and at a start)"
         )
     for key, words in (("toReportSeconds", "its report's status"), ("toStatusSeconds", "its profile's")):
-        if told := phase.get(key):
+        if quantiles := phase.get(key):
             yield (
-                f"  from a pod's end to {words}: P50 {told['p50']:.2f}, P95 {told['p95']:.2f}, "
-                f"P99 {told['p99']:.2f} s ({told['count']})"
+                f"  from a pod's end to {words}: P50 {quantiles['p50']:.2f}, P95 {quantiles['p95']:.2f}, "
+                f"P99 {quantiles['p99']:.2f} s ({quantiles['count']})"
             )
-    each = f", {cpu.get('operator', 0) / jobs * 1000:.1f} ms a Job" if jobs else ""
+    cpu_of_job = f", {cpu.get('operator', 0) / jobs * 1000:.1f} ms a Job" if jobs else ""
     gap, passes = phase["longestRenewalGapSeconds"], phase["passes"]
     yield (
-        f"  operator {cpu.get('operator', 0):.1f} s of CPU{each}, {peak.get('operator', 0)} MiB, "
+        f"  operator {cpu.get('operator', 0):.1f} s of CPU{cpu_of_job}, {peak.get('operator', 0)} MiB, "
         f"{passes['count']} passes since its start in {passes['wallSeconds']:.1f} s; "
         f"longest hold of the loop {_seconds(phase['longestHoldSeconds'])}, gap between renewals {_seconds(gap)}"
     )
@@ -99,7 +99,7 @@ def svg(rows: Sequence[Json]) -> str:
         "CPU a node, ms": {
             "with a cold start": cpu,
             "warm": [_cpu(row["phases"].get("sweep-2")) for row in rows],
-            "bare client": [sum(each) / len(each) for each in clients],
+            "bare client": [sum(times) / len(times) for times in clients],
         },
         "Requests for each node": {"operator": [phase["requestsForANode"] for phase in sweeps]},
         "From a pod's end, P95 s": {

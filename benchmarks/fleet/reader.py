@@ -161,10 +161,10 @@ def _time(text: str) -> datetime:
 def watts_of(node: Json) -> int:
     """The factory limits of a node's GPUs. ValueError for a GPU that is not in the table."""
     product = node["metadata"]["labels"].get(PRODUCT, "")
-    each = next((watts for name, watts in WATTS.items() if name in product.split("-")), None)
-    if each is None:
+    gpu_watts = next((watts for name, watts in WATTS.items() if name in product.split("-")), None)
+    if gpu_watts is None:
         raise ValueError(f"node {node['metadata']['name']}: no factory limit for {product!r}: add it to WATTS")
-    return each * int(node["status"]["allocatable"].get(GPUS, 0))
+    return gpu_watts * int(node["status"]["allocatable"].get(GPUS, 0))
 
 
 def limits(nodes: Mapping[str, Json], profiles: Sequence[Json], fleet: Json) -> Iterator[Limit]:
@@ -273,8 +273,8 @@ def violations(log: Log, nodes: Sequence[Json], profiles: Sequence[Json], fleet:
     if strange := sorted(agent.job for agent in log.agents if agent.node not in by_uid):
         raise ValueError(f"{len(strange)} agents on nodes that are not listed, {strange[0]} among them: list all nodes")
     watts = watts_by_uid(nodes)
-    one = Limit("one agent a node", 1, lambda agent: by_uid[agent.node]["metadata"]["name"])
-    broken = [it for limit in (one, *limits(by_uid, profiles, fleet)) for it in passed(limit, log.agents, watts)]
+    a_node = Limit("one agent a node", 1, lambda agent: by_uid[agent.node]["metadata"]["name"])
+    broken = [it for limit in (a_node, *limits(by_uid, profiles, fleet)) for it in passed(limit, log.agents, watts)]
     for agent in log.agents:
         if agent.has_result and (agent.profile, agent.node, agent.run, agent.attempt) not in log.kept:
             name = by_uid[agent.node]["metadata"]["name"]

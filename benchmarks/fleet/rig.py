@@ -73,8 +73,8 @@ class Meter:
                 spent[name] = now - self._before.get(state.pid, 0.0)
                 self._before[state.pid] = now
         times = os.times()
-        own, machine, now = sum(times[:4]), machine_seconds(), time.time()
-        others = machine - self._machine - sum(spent.values()) - (own - self._own)
+        this_process, machine, now = sum(times[:4]), machine_seconds(), time.time()
+        others = machine - self._machine - sum(spent.values()) - (this_process - self._own)
         row = {
             "seconds": now - self._since,
             "cpuSeconds": {name: round(seconds, 2) for name, seconds in spent.items()},
@@ -83,7 +83,7 @@ class Meter:
             "load": os.getloadavg()[0],
             "peakMiB": {name: round(mib) for name, mib in self.peaks.items()},
         }
-        self._machine, self._own, self._since = machine, own, now
+        self._machine, self._own, self._since = machine, this_process, now
         self.peaks.clear()
         return row
 

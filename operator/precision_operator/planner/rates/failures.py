@@ -45,8 +45,8 @@ def waits(failures: Failures, gpus: Counts, per_gpu_hour: float) -> tuple[Values
     """By size: hours in which no node is free for one of the others, the hours of one such stop, and the variance of
     their sum over that of stops that come independently, of one length.
 
-    In the long run: a job that stops fails no more; jobs beside it, taken as its like, go on, and share free nodes.
-    Of one job these are exactly Erlang's lost calls; the variance is Riordan's of what such a system turns away.
+    In steady state: a stopped job has no failures; other jobs of the pool, assumed to be alike, go on and compete for
+    the free nodes. For one job this is the Erlang B formula; the variance is Riordan's formula for overflow traffic.
     """
     repairs = failures.repairs
     if repairs is None:

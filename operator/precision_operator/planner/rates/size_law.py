@@ -141,9 +141,9 @@ class Sized:
 
     def tokens(self, gpus: Values) -> Values:
         """Of one GPU and step: as at the smallest published size, within what is given, else the largest batch."""
-        of, (given, most) = self.published, self.batch
-        limit = most or given or (of.batch if of else math.inf)
-        return np.asarray(np.clip((of.tokens if of else math.inf) * gpus, given or 0.0, limit) / gpus)
+        of, (asked, most) = self.published, self.batch
+        limit = most or asked or (of.batch if of else math.inf)
+        return np.asarray(np.clip((of.tokens if of else math.inf) * gpus, asked or 0.0, limit) / gpus)
 
     def loses(self, gpus: Values | NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether the law tells what these sizes keep: nobody measured what GPUs `apart` lose within their node."""

@@ -84,9 +84,9 @@ def _seen(usual: RateSource | str, pool: CandidatePool, job: JobTerms, running: 
     """The rate that a job was seen to reach: communication, stragglers and stops are in it."""
     per_gpu = (running.seen or 0.0) / running.gpus
     seen = JobRateTerms(job.target, running.recipe, running.gpus, per_gpu, None, f"{job.name} as it ran", SEEN)
-    made, known = of_job(pool, seen), None if isinstance(usual, str) else usual
-    text = f"as it ran for {running.days:.3g} days; else: {known.text if known else usual}"
-    watts, scope = (known.watts_per_gpu, known.power_scope) if known else (None, made.power_scope)
+    made, rate = of_job(pool, seen), None if isinstance(usual, str) else usual
+    text = f"as it ran for {running.days:.3g} days; else: {rate.text if rate else usual}"
+    watts, scope = (rate.watts_per_gpu, rate.power_scope) if rate else (None, made.power_scope)
     return replace(made, wanted=job.target, watts_per_gpu=watts, power_scope=scope, text=text)
 
 
