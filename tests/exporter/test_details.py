@@ -106,6 +106,15 @@ async def test_without_the_right_other_metrics_stand_and_the_log_says_so_once_a_
     assert "configmaps is forbidden" in caplog.text
 
 
+async def test_what_the_api_server_refused_is_read_five_minutes_later() -> None:
+    shelf, store = Shelf(), sampled_store(1)
+    kept = Details(shelf, store, 1)
+    await kept.take()
+    shelf.held["d0"] = config_map(timed(2e-3))
+    await kept.take()
+    assert shown(store) == {"qkv": 2e-3}
+
+
 async def test_namespaces_take_turns_and_show_what_is_read_before_others_are() -> None:
     store = store_of(*(report(number, namespace="many") for number in range(9)), report(9))
     seen = list[dict[str, float]]()

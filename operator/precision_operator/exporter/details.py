@@ -66,7 +66,7 @@ def _place(result: Reading) -> bytes:
 
 EVERY_SECONDS = 300.0
 MOST_NODES, MOST_TIMES, MOST_OF_NODE = 1_024, 131_072, 2_048
-"""Nodes and times of a namespace, and times of a node: 16 MiB for all that a namespace keeps."""
+"""Nodes and times of a namespace, and times of a node: some 33 MiB for all that a namespace keeps."""
 
 
 class Details:
@@ -95,13 +95,15 @@ class Details:
         self._known = {key: self._known[key] for key in owners.values() if key in self._known}
         for turn in ((), *zip_longest(*chosen)):
             new = [it for it in turn if it is not None and _key(it) not in self._known]
-            for result in new:
-                self._known[_key(result)] = await self._read(result)
+            self._known |= {_key(it): times for it in new if (times := await self._read(it)) is not None}
             if new or not turn:
                 self._store.put_gemms({of: self._known[key] for of, key in owners.items() if key in self._known})
 
-    async def _read(self, result: Reading) -> tuple[GemmTime, ...]:
-        """The times in one ConfigMap; none, with a line in the log, where it can't be read or holds too many."""
+    async def _read(self, result: Reading) -> tuple[GemmTime, ...] | None:
+        """The times in one ConfigMap; none, with a line in the log, where it isn't right or holds too many.
+
+        None: the API server did not give it; it is asked again.
+        """
         namespace, name, _ = _key(result)
         left = MOST_TIMES - sum(len(times) for key, times in self._known.items() if key[0] == namespace)
         try:
@@ -114,7 +116,7 @@ class Details:
                 why = " ".join(str(error).split())[:300]
                 _log.warning("GEMM times of %s/%s are left out: %s; said once a namespace", namespace, name, why)
             self._warned.add(namespace)
-            return ()
+            return None if isinstance(error, ApiError) else ()
         return times
 
 
