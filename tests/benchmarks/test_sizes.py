@@ -7,7 +7,7 @@ import yaml
 
 from benchmarks.sizes import PAGE, RESULTS, SIZES, page, table
 from precision_lab.release.install import CHART
-from precision_operator.monitoring.health_alerts import MEMORY_NEAR
+from precision_operator.monitoring.alerts import MEMORY_NEAR
 
 ROWS = json.loads(RESULTS.read_text())
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_operator.monitoring import alerts, rule_file, rules
-from precision_operator.monitoring.alert import Alert
+from precision_operator.monitoring.alerts import Alert
 
 PROMTOOLS = ("promtool", "promtool-2.42")
 """Of the Prometheus that the lab runs, and of the oldest one that the rules are promised to."""

@@ -15,8 +15,7 @@ from precision_operator.core.reasons import REASONS
 from precision_operator.exporter.families.table import FAMILIES
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.monitoring import metrics_page, rule_file
-from precision_operator.monitoring.alert import Alert
-from precision_operator.monitoring.alerts import ALERTS
+from precision_operator.monitoring.alerts import ALERTS, Alert
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 from precision_operator.monitoring.rules import CLUSTER, GROUPS, HELD, NAMESPACE, RECORDED
 from precision_operator.shell.telemetry import Telemetry

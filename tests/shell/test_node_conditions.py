@@ -22,7 +22,7 @@ from precision_operator.core.observe.gpu_slices import Gpu, PublishedGpus
 from precision_operator.core.observe.node_gate import CONDITION, NodeVerdict, node_verdict
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.results.node_condition import Evidence, writes
-from precision_operator.monitoring.health_alerts import HEALTH_ALERTS
+from precision_operator.monitoring.alerts import ALERTS
 from precision_operator.shell.acting import late_writes
 from precision_operator.shell.acting.node_conditions import WRITES_AT_ONCE
 from tests.support.golden import beside
@@ -653,7 +653,7 @@ async def test_a_label_alone_takes_no_true_away(what: str) -> None:
 
 
 async def test_each_problem_has_its_alert() -> None:
-    one, said = One(), "".join(alert.expr for alert in HEALTH_ALERTS)
+    one, said = One(), "".join(alert.expr for alert in ALERTS)
     _, problems = one.loop.actor.node_conditions.figures(await one.loop.gatherer.observe(), ())
     assert (len(problems) > 8, [name for name in problems if name not in said]) == (True, [])
 

@@ -17,8 +17,7 @@ from precision_operator.exporter.families.table import (
     STANDING_FAMILIES,
 )
 from precision_operator.exporter.self_metrics import OwnMetrics
-from precision_operator.monitoring.alert import Alert
-from precision_operator.monitoring.alerts import ALERTS
+from precision_operator.monitoring.alerts import ALERTS, Alert
 from precision_operator.monitoring.rules import GROUPS, Recording
 from precision_operator.shell.telemetry import Telemetry
 
