@@ -26,29 +26,20 @@ from tests.monitoring.replay import LAST_LIST, alerting, input_series
 from tests.monitoring.series import (
     BUILD,
     CRASHED,
-    DAY,
     EXPORTER,
     FAILED,
     FAR,
     FELL,
-    INTERVAL,
-    LAST,
-    LEADS,
     LIMIT_OF,
     NO_QUEUE,
     NOT_ACCEPTED,
     OF_A,
     ON_POOL,
     QUARANTINED,
-    RATE,
-    REFUSED,
     RESULT,
     SLOW,
     SLOW_RATE,
-    STUCK,
-    THROTTLED,
     THROTTLES,
-    WATCH,
     accepted,
     hot,
     hours,
@@ -59,7 +50,9 @@ from tests.monitoring.series import (
     waiting,
 )
 from tests.monitoring.story import Node, last_lists
+from tests.monitoring.written import written
 from tests.support.exposition import store_of
+from tests.support.golden import beside
 from tests.support.report_objects import profile_object
 
 NO_OPERATOR = {series: values for series, values in ALIVE.items() if "operator" not in series}
@@ -100,18 +93,8 @@ def blocked(series: Mapping[str, str], quiet: tuple[int, ...] = (100, 1400), **l
     return Case("ProfileBlocked", NO_QUEUE | series, quiet, fires, OF_PROFILE | labels, step=5)
 
 
-GONE_AND_BACK = "1x60 _x10 1x120"
 AS_PROMETHEUS_SEES_IT = {
-    "a gap of ten minutes resolves no slow node": Case(
-        "NodeSlow",
-        {SLOW: GONE_AND_BACK, RATE: "0.8x60 _x10 0.8x120", RESULT: "0x60 _x10 0x120"},
-        (5,),
-        (*range(20, 60, 10), *range(60, 80), 150),
-        HOST,
-    ),
-    "a gap of ten minutes resolves no failed node": Case(
-        "NodeFailed", {FAILED: GONE_AND_BACK}, (30,), (*range(60, 80), 150), CRASHED
-    ),
+    **{name: written(row, NO_OPERATOR=NO_OPERATOR, QUEUED=QUEUED) for name, row in beside(__file__)["cases"].items()},
     "a node whose reasons alternate": Case(
         "NodeFailed",
         {FAILED: "1x19 _x20 " * 6, FAILED.replace("AgentCrashed", "AgentHung"): "_x20 1x19 " * 6},
@@ -119,34 +102,10 @@ AS_PROMETHEUS_SEES_IT = {
         (70, 90, 110, 150, 200),
         CRASHED,
     ),
-    "a failing share around a tenth": Case(
-        "ProfileFailing",
-        {nodes("failed"): "3x19 2x19 " * 5, nodes("succeeded"): "22x200"},
-        (20,),
-        (50, 75, 115, 150),
-        OF_PROFILE,
-    ),
-    "a deleted profile that is made again": Case(
-        "NodeSlow",
-        {SLOW: "1x60 _x300", RATE: "0.8x60 _x300", RESULT: "0x60 _x120 9000x200"},
-        (90, 150, 200, 300, 370),
-        (50,),
-        HOST,
-    ),
-    "a replaced machine of the same name, whose first attempt fails": Case(
-        "NodeSlow",
-        {SLOW: "1x60 _x260", RATE: "0.8x60 _x260", FAILED: "_x61 1x49 _x200", RESULT: "0x60 _x50 6660x200"},
-        (90, 119, 250),
-        (50,),
-        HOST,
-    ),
     "the lists of a real watch": Case(
         "WatchStuck",
         {LAST_LIST: " ".join(str(at) for at in LISTS)},
         tuple(minute for minute, at in enumerate(LISTS) if minute * 60 - at > 2_300),
-    ),
-    "cooling that fails on ever more nodes": Case(
-        "PoolThrottled", hot(24, 0, 12, 22, 23, 24, 0), (50, 80, 330), (*range(100, 300, 10),), ON_POOL
     ),
     "throttled nodes that are gone": Case(
         "PoolThrottled", hot(24, 0, 4, 4, 4, gone=slice(11), left=2), (50, 155, 170, 230)
@@ -154,102 +113,14 @@ AS_PROMETHEUS_SEES_IT = {
     "cooling that fails where most nodes are gone": Case(
         "PoolThrottled", hot(24, 0, 0, 8, 8, gone=slice(11, 24), left=1), (50, 110), (155, 230), ON_POOL
     ),
-    "cooling that fails on four of six": Case("PoolThrottled", hot(6, 0, 4, 0), (50, 150), (100,), ON_POOL),
-    "a wanted power cap hides no silent fallback": Case(
-        "SilentFallback",
-        medians("100x59 95x200") | {verdict("fallback"): "_x60 1x200", **MEASURED},
-        (50, 65),
-        (75, 88),
-        HOST,
-    ),
-    "one node that is held excuses no other": Case(
-        "CampaignStuck",
-        {**STUCK, nodes("succeeded"): "10x400", waiting("WaitsInQueue"): "1x400"},
-        (170,),
-        (220, 390),
-        OF_PROFILE,
-    ),
-    "a stuck campaign has that alert alone, also three hours after a gap, however old its results are": Case(
-        "CampaignStuck",
-        {**STUCK, LAST: f"{-3 * DAY}x400", INTERVAL: f"{DAY}x400"},
-        (),
-        (*range(250, 390, 3),),
-        OF_PROFILE,
-    ),
-    "a profile that can't go on has that alert alone": blocked(
-        {nodes("queued"): "24x60 _x20 24x340", waiting("DeniedByPolicy"): "24x60 _x20 24x340"}
-        | {nodes("waiting"): "0x420", LAST: f"{-3 * DAY}x420", INTERVAL: f"{DAY}x420", nodes("running"): "0x420"},
-        (100,),
-        reason="DeniedByPolicy",
-    ),
-    "a campaign that is stuck beside a node that comes and goes": Case(
-        "CampaignStuck",
-        {**STUCK, nodes("succeeded"): "11x99 10x99 11x200", LAST: "0x400"},
-        (170,),
-        (220, 290, 390),
-        OF_PROFILE,
-    ),
-    "a campaign whose nodes fail now and then": Case(
-        "CampaignStuck", {**STUCK, nodes("failed"): "1x150 2x150 3x100", nodes("succeeded"): "40x400"}, (200, 290, 390)
-    ),
-    "a profile whose reasons alternate, and of which many nodes are held": Case(
-        "ProfileBlocked",
-        {
-            **NO_QUEUE,
-            nodes("waiting"): "24x420",
-            nodes("running"): "0x420",
-            waiting("NotDueYet"): "10x420",
-            waiting("DeniedByPolicy"): "8x2 6x2 " * 70,
-            waiting("MaxConcurrentReached"): "6x2 8x2 " * 70,
-        },
-        (900, 1400),
-        tuple(range(1500, 1600, 5)),
-        REFUSED,
-        step=5,
-    ),
-    "a queue that never gets to a profile, of which one agent starts now and then": blocked(
-        {nodes("waiting"): "14x18 13x1 " * 20, nodes("running"): "0x18 1x1 " * 20, INTERVAL: f"{DAY}x420"}
-        | {nodes("queued"): "10x420", waiting("WaitsInQueue"): "10x420", waiting("Busy"): "14x420"},
-        reason="Busy",
-    ),
-    "nodes that a policy denies, beside two that are measured each day": blocked(
-        {nodes("waiting"): "18x420", nodes("succeeded"): "2x420", LAST: "0x420", waiting("DeniedByPolicy"): "18x420"}
-        | {nodes("running"): "1x60 0x227 " * 2},
-        reason="DeniedByPolicy",
-    ),
-    "a straggler that waits for what most waited for": blocked(
-        {nodes("waiting"): "30x420", nodes("running"): "0x420", waiting("NotReady"): "30x60 1x360"}
-        | {waiting("DeniedByPolicy"): "_x61 29x360"},
-        reason="DeniedByPolicy",
-    ),
     **{
         f"a profile that no operator has seen: {spec}": blocked(unseen(spec))
         for spec in ({}, {"schedule": {"cron": "0 2 * * *"}})
     },
-    "a profile that is held and never had a result": blocked(QUEUED, reason="WaitsInQueue"),
-    "a profile that is held for a day and has results": blocked(QUEUED | {LAST: "0x420"}, reason="WaitsInQueue"),
-    "a profile that an administrator stops": Case(
-        "ProfileBlocked",
-        {nodes("queued"): "24x420", nodes("waiting"): "0x420", waiting("StoppedByAdmin"): "24x420", LAST: "0x420"},
-        (100, 1900),
-        step=5,
-    ),
-    "one idle node that is measured each night, of many that are busy": blocked(
-        {nodes("waiting"): "23x420", nodes("running"): "0x290 1x3 0x130", waiting("Busy"): "23x420", LAST: "0x420"},
-        reason="Busy",
-    ),
     "a profile of which all nodes are skipped": blocked(
         {nodes("skipped"): "24x420", nodes("succeeded"): "0x420"}
         | {waiting("UntoleratedTaint").replace("waiting", "skipped"): "24x420"},
         reason="UntoleratedTaint",
-    ),
-    "a pool that is away for a week beyond its schedule": Case(
-        "ProfileStale",
-        {nodes("succeeded"): "6x20 0x420", LAST: "0x440", INTERVAL: f"{DAY}x440"},
-        (2010, 4200, 11400),
-        (12300,),
-        OF_PROFILE,
-        step=30,
     ),
     "cooling that fails, as two profiles see it at different hours": Case(
         "PoolThrottled", hot(24, 0, 12, 12, 12) | in_moe(hot(24, 0, 0, 3, 12)), (50,), (*range(100, 240, 6),), ON_POOL
@@ -345,9 +216,6 @@ AS_PROMETHEUS_SEES_IT = {
     "a pool of another profile, which gets slower": Case(
         FAR, hours(pool(0, 3), *[pool(0, 3, cool=0.75)] * 2) | OTHERS_HOT, (50,), (110, 150), ON_POOL, beside=OTHER_HALL
     ),
-    "a slow node that was throttled for a moment": Case(
-        "NodeSlow", {**SLOW_RATE, SLOW: "1x100", THROTTLED: "0.002x100"}, (5,), (20, 90), HOST
-    ),
     "a node that is not accepted, and then in quarantine": Case(
         "NodeNotAccepted",
         {accepted("Fail"): "1x100", SLOW: "1x100", FAILED: "1x100", QUARANTINED: "1x100", **SLOW_RATE},
@@ -355,9 +223,6 @@ AS_PROMETHEUS_SEES_IT = {
         (20, 90),
         NOT_ACCEPTED,
         beside={"alertname": "PrecisionNodeQuarantined", **HOST, "reason": "AgentCrashed"},
-    ),
-    "a profile that is deleted while its pool is far below": Case(
-        FAR, medians("100x59 88x60", of="24x120"), (50, 155), (100, 120), HARDWARE
     ),
     "three nodes long hot, and a new driver while the fleet trains": replace(
         LONG_HOT, series=hours(pool(0, 24), *[pool(3, 24, waits_for="DriverChange")] * 3)
@@ -424,9 +289,6 @@ AS_PROMETHEUS_SEES_IT = {
         HOST | {"pool": "h100", "reason": "GPUError"},
         beside={"alertname": "PrecisionProfileFailing", **OF_PROFILE},
     ),
-    "an exporter that is lost for a week, soon after it was installed": Case(
-        "ExporterDown", {BUILD: "1x1 _x400"}, (30,), (120, 150, 12000), EXPORTER, alive=LEADS, step=30
-    ),
     "four simulated fallbacks of sixty nodes, in one rack, and a measured one": Case(
         "SilentFallback",
         {series: values for series, values in FALLEN.items() if "info{" not in series or '"n1"' not in series},
@@ -434,24 +296,6 @@ AS_PROMETHEUS_SEES_IT = {
         (130, 290),
         HOST,
         beside=HARDWARE | {"alertname": "PrecisionManyNodes"},
-    ),
-    "a watch that is stuck where another kind is forbidden now and then": Case(
-        "WatchStuck",
-        {f"precision_operator_watch_age_seconds{{{WATCH}}}": "0+60x149"}
-        | {'precision_operator_forbidden{kind="pods",namespace="ml"}': "1x5 0x5 " * 12},
-        (30,),
-        (75, 95),
-        {"kind": "jobs", "program": "operator"},
-    ),
-    "two exporters, of which one is stuck": Case(
-        "WatchStuck",
-        {
-            'precision_exporter_last_list_timestamp_seconds{pod="a"}': "0+60x200",
-            'precision_exporter_last_list_timestamp_seconds{pod="b"}': "0x200",
-        },
-        (30, 65),
-        (75, 150),
-        EXPORTER,
     ),
     "a pool scraped by two jobs": Case(
         "ManyNodes",
@@ -496,5 +340,4 @@ AS_PROMETHEUS_SEES_IT = {
         (20, 90),
         HOST,
     ),
-    "an operator in another shard of Prometheus": Case("OperatorDown", {}, (100, 200, 400), alive=NO_OPERATOR),
 }
