@@ -1,12 +1,7 @@
 """All alerts, as a group of a rule file. Each is an entry of alerts.yaml, where terms stand for words of several."""
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
-
-import yaml
 
 from precision_operator.exporter.fitting import NEAR
 from precision_operator.exporter.fleet import LATE_SECONDS
@@ -36,29 +31,9 @@ _FIGURES = {
     # A list is due after 1.1 times LIST_SECONDS, begins when a watch of 10 minutes ends, and waits for its turn.
     "EXPORTER_STUCK_SECONDS": f"{2 * LIST_SECONDS:.0f}",
 }
-
-
-def filled(text: str, terms: Mapping[str, str]) -> str:
-    """The text with the terms that it names; raises KeyError for one that is not there."""
-    named = re.sub(r"<([A-Z_]+)>", lambda term: terms[term[1]], text)
-    once = re.sub(r"<once ([^<>]+)>", lambda selector: rules.once(selector[1]), named)
-    return re.sub(r"<newest ([^<>]+)>", lambda selector: rules.newest(selector[1]), once)
-
-
-def _alerts() -> tuple[Alert, ...]:
-    written = yaml.safe_load(files(__package__).joinpath("alerts.yaml").read_text(encoding="utf-8"))
-    terms = {name: term for name, term in vars(rules).items() if name.isupper() and isinstance(term, str)} | _FIGURES
-    for name, text in written["terms"].items():
-        terms[name] = filled(text, terms)
-    return tuple(_alert(name, fields, terms) for name, fields in written["alerts"].items())
-
-
-def _alert(name: str, fields: Mapping[str, str], terms: Mapping[str, str]) -> Alert:
-    texts: dict[str, Any] = {field: filled(text, terms) for field, text in fields.items()}
-    return Alert(name, **texts)
-
-
-ALERTS: tuple[Alert, ...] = _alerts()
+ALERTS: tuple[Alert, ...] = tuple(
+    Alert(name, **fields) for name, fields in rules.read("alerts.yaml", **_FIGURES)["alerts"].items()
+)
 THRESHOLDS = {
     "PrecisionPoolDegraded": rules.DEGRADED_BELOW,
     "PrecisionPoolFarBelowBest": rules.FAR_BELOW,
