@@ -1,6 +1,7 @@
 """`python -m benchmarks.fleet.beating_operator [--without=CODE] FILE OPTIONS`: the operator, beside a beat of its loop.
 
-FILE gets a line each second: seconds since 1970, and the longest time for which nothing had a turn in that second.
+FILE gets a line each second: seconds since 1970, the longest time for which nothing had a turn in that second, and the
+number of tasks.
 Without `--without` the operator is as it is; with it, it lacks the check whose reason that is, to see who finds out.
 """
 
@@ -23,7 +24,7 @@ BEAT_SECONDS, LINE_SECONDS = 0.05, 1.0
 def longest(path: Path, since: float) -> float | None:
     """Seconds of the longest hold since then; None where nothing beat."""
     rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-    return max((float(held) for at, held in rows if float(at) >= since), default=None)
+    return max((float(held) for at, held, _ in rows if float(at) >= since), default=None)
 
 
 async def beat(path: Path) -> None:
@@ -34,7 +35,7 @@ async def beat(path: Path) -> None:
             await asyncio.sleep(BEAT_SECONDS)
             held = max(held, time.monotonic() - began - BEAT_SECONDS)
             if began >= due:
-                lines.write(f"{time.time():.3f} {held:.4f}\n")
+                lines.write(f"{time.time():.3f} {held:.4f} {len(asyncio.all_tasks())}\n")
                 held, due = 0.0, began + LINE_SECONDS
 
 

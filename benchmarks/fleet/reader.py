@@ -13,8 +13,9 @@ received. So times are cut short by what a request takes: whoever is named here 
 
 Rules: never two agents on a node; at no instant more agents than `maxConcurrent` of profile, pool, fleet and fleet's
 pool or group, or than `perTopology`; never more watts than a budget; each result (an agent that exits with 0 and leaves
-a message) is in the report of its node. Limits in per cent are refused. Watts are the factory limits of the GPUs.
-Profiles are read as they are: one whose limits change while it runs needs a log for each.
+a message) is in the report of its node, unless the node was deleted at most a minute after the agent's end. NODES lists
+deleted nodes too, with their deletionTimestamp. Limits in per cent are refused. Watts are the factory limits of the
+GPUs. Profiles are read as they are: one whose limits change while it runs needs a log for each.
 """
 
 import json
@@ -22,7 +23,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ AGENT_LABEL = ("app.kubernetes.io/name", "precision-agent")
 GPUS, PRODUCT = "nvidia.com/gpu", "nvidia.com/gpu.product"
 WATTS = {"GB200": 1200, "GB300": 1400, "B200": 1000, "B300": 1100, "H100": 700, "H200": 700}
 """A GPU's factory limit, by a part of its product's name."""
+MAY_BE_LOST = timedelta(seconds=60)
+"""Between an agent's end and the deletion of its node."""
 
 
 @dataclass
@@ -276,9 +279,12 @@ def violations(log: Log, nodes: Sequence[Json], profiles: Sequence[Json], fleet:
     a_node = Limit("one agent a node", 1, lambda agent: by_uid[agent.node]["metadata"]["name"])
     broken = [it for limit in (a_node, *limits(by_uid, profiles, fleet)) for it in passed(limit, log.agents, watts)]
     for agent in log.agents:
-        if agent.has_result and (agent.profile, agent.node, agent.run, agent.attempt) not in log.kept:
-            name = by_uid[agent.node]["metadata"]["name"]
-            broken.append(Violation("result in a report", agent.until or agent.begun, f"{agent.job} on {name}: lost"))
+        meta, until = by_uid[agent.node]["metadata"], agent.until or agent.begun
+        deleted = meta.get("deletionTimestamp")
+        if not agent.has_result or (deleted and _time(deleted) - until < MAY_BE_LOST):
+            continue
+        if (agent.profile, agent.node, agent.run, agent.attempt) not in log.kept:
+            broken.append(Violation("result in a report", until, f"{agent.job} on {meta['name']}: lost"))
     return sorted(broken, key=lambda it: it.at)
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,13 @@ def test_each_broken_rule_is_found_and_no_other_by_the_standard_library_alone(ru
     *found, total = done.stdout.splitlines()
     assert {line.partition(" ")[2].partition(": ")[0] for line in found if line[0] != " "} == ({rule} - {""})
     assert (done.returncode, total.split(",")[0]) == (int(rule != ""), "8 agents")
+
+
+@pytest.mark.parametrize(("seconds", "broken"), [(30, []), (90, ["result in a report"])])
+def test_a_result_may_be_lost_with_its_node_but_not_before(seconds: int, broken: list[str]) -> None:
+    lines = [*map(json.dumps, log(lost=1))]
+    (agent,) = (it for it in reader.Log(lines).agents if it.node == "uid-n1")
+    assert agent.until
+    meta = NODES[1]["metadata"] | {"deletionTimestamp": (agent.until + timedelta(seconds=seconds)).isoformat()}
+    nodes = [NODES[1] | {"metadata": meta} if node is NODES[1] else node for node in NODES]
+    assert [it.rule for it in reader.violations(reader.Log(lines), nodes, [PROFILE], {})] == broken
