@@ -67,6 +67,24 @@ async def degrades(fleet: Fleet, name: str) -> None:
         await fleet.end_agents()
 
 
+async def closed_ones_are_replaced(fleet: Fleet, name: str) -> None:
+    """Nodes in service fail; those that are closed are replaced, and a new operator sees the others fail."""
+    for it in fleet.names[::2]:
+        fleet.repair(it, True)
+    for is_new in (False, True):
+        if is_new:
+            fleet.start()
+        for _ in range(2):
+            fleet.rerun()
+            await fleet.settle()
+            await fleet.end_agents()
+            fleet.wait(HOUR * 1.1)
+        await fleet.settle(1)
+        for it, row in fleet.conditions().items():
+            if row.get("status") == "False" and not is_new:
+                fleet.boot(it, anew=True)
+
+
 async def is_mildly_slow(fleet: Fleet, name: str) -> None:
     fleet.truths[name] = Truth(gpu_off=-5.0)
     fleet.boot(name)
@@ -183,6 +201,7 @@ FAULTS: dict[str, tuple[Callable[[Fleet, str], Awaitable[None]], int]] = {
     "changes meanwhile": (changes_meanwhile, 2),
     "repaired or broken": (is_repaired_or_breaks, 1),
     "degrades": (degrades, 2),
+    "closed ones replaced": (closed_ones_are_replaced, 1),
     "mild": (is_mildly_slow, 1),
     "namesake": (namesake_comes, 1),
     "Node gone": (is_gone, 1),

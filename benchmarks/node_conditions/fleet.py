@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from benchmarks.node_conditions.record import (
     BAD,
@@ -48,6 +48,7 @@ from tests.support.world import SETTINGS
 STRICTER = {"reference": 5, "node": 5}
 BEGIN, TICK = datetime(2026, 11, 27, 9, tzinfo=UTC), timedelta(microseconds=100)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+NODE = "g0"
 MAPS = paths.config_maps(NAMESPACE)
 DRIVER, OTHER_DRIVER = "580.95.05", "590.10"
 STACK = "0123456789abcdef"
@@ -101,6 +102,13 @@ class Fleet:
         self.save(self.text)
         self.ask()
         self.start()
+
+    @classmethod
+    async def in_service(cls, **arguments: Any) -> Self:
+        """One of these, whose nodes were measured."""
+        fleet = cls(**arguments)
+        await fleet.all_measured()
+        return fleet
 
     def now(self) -> datetime:
         """No two reads of this clock are alike, and it goes in every process as in the last."""
@@ -293,11 +301,30 @@ class Fleet:
         await self.settle()
         self.loop.collect_garbage()
 
-    async def all_measured(self) -> None:
-        """As many runs as are asked for."""
+    async def all_measured(self, again: bool = False) -> None:
+        """As many runs as are asked for; `again`: of each node."""
+        if again:
+            self.rerun()
         await self.settle()
         while self.loop.jobs():
             await self.end_agents()
+
+    async def fail(self, *names: str) -> None:
+        """Nodes in service fail, an hour ago."""
+        self.truths |= dict.fromkeys(names, Truth(gpu_off=-8))
+        await self.all_measured(again=True)
+        self.wait(timedelta(minutes=62))
+
+    async def fail_twice(self, *names: str) -> None:
+        """And again an hour later."""
+        await self.fail(*names)
+        await self.all_measured()
+        self.wait(timedelta(minutes=62))
+        await self.settle()
+
+    def problem(self, name: str) -> float:
+        """How much there is of it by the operator's metrics."""
+        return self.loop.metric("precision_operator_node_condition_problems", problem=name)
 
     def conditions(self) -> dict[str, dict[str, Any]]:
         conditions = {name: self.server.objects[f"{paths.NODES}/{name}"]["status"]["conditions"] for name in self.names}
@@ -340,6 +367,32 @@ class Fleet:
             await self.settle()
             await self.end_agents()
             self.wait(HOUR)
+
+
+class One(Fleet):
+    """One sound node, which was never judged."""
+
+    def __init__(self, **listed: Any) -> None:
+        super().__init__(size=1, **listed)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return self.conditions()[NODE]
+
+    @property
+    def says(self) -> tuple[str, str]:
+        return self.row.get("status", ""), self.row.get("reason", "")
+
+    def offer(self, allocatable: int, capacity: int) -> None:
+        status = self.server.objects[f"{paths.NODES}/{NODE}"]["status"]
+        offered = {"allocatable": allocatable, "capacity": capacity}
+        status |= {part: {**status[part], "nvidia.com/gpu": f"{gpus}"} for part, gpus in offered.items()}
+
+    async def measure(self, broken: bool = False) -> tuple[str, str]:
+        """What the condition says after as many runs as are asked for."""
+        self.repair(NODE, broken)
+        await self.all_measured()
+        return self.says
 
 
 def slow_draft() -> Reference:

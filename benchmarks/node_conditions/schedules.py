@@ -96,6 +96,7 @@ GUARDS: dict[str, tuple[Any, str, Any]] = {
     "a second run an hour later": (node_condition, "CONFIRM_AFTER", -DAY),
     "at most a tenth in a day": (node_condition, "MOST_CLOSED", 1.0),
     "closings are remembered": (NodeVerdict, "closed", None),
+    "closings are kept in reports": (NodeConditions, "_keep_closings", lambda *_: iter(())),
     "the canary": (NodeConditions, "_is_guarded", _guarded),
     "what was collected alone": (NodeConditions, "judge", _as_reported),
     "what the list admits": (GatedProfile, "lacks", lambda *_: ""),

@@ -67,7 +67,7 @@ class Server(FakeCluster):
             if watched:
                 self.world.loop.cache.put("nodes", there)
         meta, subject = there["metadata"], subject_of(there)
-        wrong = any(not row["message"].endswith(subject.ending) for row in rows)
+        wrong = any(not row["message"].endswith(subject.ending) or len(row["reason"]) > 128 for row in rows)
         if self.guarded and wrong:
             denied = f"ValidatingAdmissionPolicy '{POLICY}' with binding '{POLICY}' denied request"
             raise ApiError(403, "Forbidden", f"nodes is forbidden: {denied}")

@@ -275,6 +275,8 @@ def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_
     api.collections[paths.NODES][0]["status"]["nodeInfo"]["bootID"] = "next"
     api.collections[paths.NODES][3]["status"]["conditions"][-1]["reason"] = "SubjectChanged"
     assert [(it["stale"], it["minutes"]) for it in api.printed("acceptance")] == [(1, 14), (0, 14)]
+    api.collections[paths.NODES][4]["metadata"]["labels"]["nvidia.com/mig.config"] = "all-1g.10gb"
     said = api.run("acceptance").stdout
     assert said.startswith("POOL  ")
+    assert "1 can't be measured, MIGEnabled: kubectl precision why n4" in said
     assert ": 1 True, Pass, stale: it restarted, since unknown (n0): the operator, unless it is down" in said

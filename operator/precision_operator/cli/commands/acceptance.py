@@ -17,8 +17,8 @@ from precision_operator.cli.results import of_profile, results
 from precision_operator.cli.terminal import fail, note, say
 from precision_operator.cluster import Cluster
 from precision_operator.core.admission.limits import concurrency_limit
-from precision_operator.core.eligibility.checks import matches
-from precision_operator.core.eligibility.proved import changed_subject
+from precision_operator.core.eligibility.checks import decide, matches
+from precision_operator.core.eligibility.proved import changed_subject, waits_for_verdict
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import ProfileView, ReportView
 
@@ -63,28 +63,37 @@ def _text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _rows(owner: ProfileView, reports: Iterable[ReportView], nodes: Collection[NodeFacts]) -> list[dict[str, Any]]:
     """A row for each pool; they share the concurrency. A run takes as long as the median of those that gave results."""
+    spec = owner.spec
+    assert spec is not None, "it asks for a verdict"
     statuses = {it.node_uid: it.status for it in reports if it.status is not None}
     verdicts = {uid: status.acceptance.verdict for uid, status in statuses.items() if status.acceptance is not None}
     seconds = [float(status.run.duration_seconds) for status in statuses.values() if status.run is not None]
     run, rows = median(seconds or [USUAL_RUN]), list[dict[str, Any]]()
-    at_once = max(1, concurrency_limit(owner.spec.rollout.max_concurrent, len(nodes)) if owner.spec else 1)
+    at_once = max(1, concurrency_limit(spec.rollout.max_concurrent, len(nodes)))
     named = {it.uid: {*it.verdict.parts.get("failed", "").split(", ")} for it in nodes}
     held = {uid for uid, names in named.items() if names - {"", f"{owner.namespace}/{owner.name}"}}  # by other profiles
     waiting = ("", "SubjectChanged")  # where another verdict stands, be it no Pass, no run begins by itself
+    said = {it.uid: decide(it, spec.target) for it in nodes if waits_for_verdict(it)}
+    # The operator may tolerate any taint.
+    skipped = {uid: it.reason for uid, it in said.items() if it.kind == "skipped" and it.reason != "UntoleratedTaint"}
     due = {it.uid for it in nodes if it.verdict.reason in waiting or "after" in it.verdict.parts or changed_subject(it)}
+    due -= skipped.keys()
     minutes = math.ceil(math.ceil(len(due) / at_once) * run / 60)
     for pool, there in sorted(grouped((facts.pool, facts) for facts in nodes).items()):
-        says = {it.uid: it.verdict[:2] for it in there}
-        tally = Counter(status for status, _ in says.values())
-        row: dict[str, Any] = {"pool": pool, "nodes": len(there), "true": tally["True"]}
-        stale = [it for it in there if it.verdict.status == "True" and changed_subject(it)]
-        row |= {"stale": len(stale), "false": tally["False"], "unknown": tally["Unknown"], "neverJudged": tally[""]}
-        row["held"] = sum(reason == "FailHeld" for _, reason in says.values())
-        passed = {uid for uid in says if verdicts.get(uid) == "Pass"} - held
-        row["wouldOpen"] = sum(says[uid][0] != "True" for uid in passed)
-        row["wouldClose"] = sum(verdicts.get(uid) == "Fail" and status != "False" for uid, (status, _) in says.items())
-        row["minutes"] = minutes if due & says.keys() else 0
-        rows.append(row | {"conditions": sentences(there)})
+        tally = Counter(it.verdict.status for it in there)
+        passed = [it.verdict.status for it in there if verdicts.get(it.uid) == "Pass" and it.uid not in held]
+        failed = [it.verdict.status for it in there if verdicts.get(it.uid) == "Fail"]
+        reasons = grouped((skipped[it.uid], it.name) for it in there if it.uid in skipped)
+        never = [f"{len(of)} can't be measured, {why}: kubectl precision why {min(of)}" for why, of in reasons.items()]
+        rows.append({
+            "pool": pool, "nodes": len(there), "true": tally["True"],
+            "stale": sum(it.verdict.status == "True" and bool(changed_subject(it)) for it in there),
+            "false": tally["False"], "unknown": tally["Unknown"], "neverJudged": tally[""],
+            "held": sum(it.verdict.reason == "FailHeld" for it in there),
+            "wouldOpen": len(passed) - passed.count("True"), "wouldClose": len(failed) - failed.count("False"),
+            "minutes": minutes if any(it.uid in due for it in there) else 0,
+            "conditions": [*sentences(there), *never],
+        })  # fmt: skip
     return rows
 
 

@@ -50,7 +50,9 @@ def run_to_prove(profile: AcceptedProfile, facts: NodeFacts, report: ReportView 
     number = int(last.rpartition(" ")[2]) if last[-1:].isdecimal() else 1
     if attempt is not None and last:
         speaks = first is None and verdict.status and outcome in ("Pass", "Fail")
-        due = parse_time(attempt.finished_at) + CONFIRM_AFTER * 2 ** min(number - 1, MOST_DOUBLED)
+        ended = parse_time(attempt.finished_at)
+        is_ahead = ended > now + CONFIRM_AFTER  # its clock was
+        due = now if is_ahead else ended + CONFIRM_AFTER * 2 ** min(number - 1, MOST_DOUBLED)
         due, number = NEVER if speaks else due, number + 1
     if after and f"after {after} " not in last:
         due = now

@@ -52,7 +52,7 @@ class GatedProfile(Document):
 class NodeGate(Document):
     """The chart's `acceptance.nodeCondition`, as far as it is the operator's."""
 
-    policy: str = Field("", description="ValidatingAdmissionPolicy that holds the operator to its condition.")
+    policy: str = Field("", description="ValidatingAdmissionPolicy of the condition; empty: it is not written.")
     profiles: tuple[GatedProfile, ...] = Field((), description="Whose verdicts may reach a Node.")
     taints: tuple[fields.LabelKey, ...] = Field((), description="Keys of taints of nodes that wait for the verdict.")
 
@@ -88,11 +88,6 @@ class NodeVerdict(NamedTuple):
         return time_or_none(self.parts.get("closed"))
 
     @property
-    def is_hot(self) -> bool:
-        """Whether heat or a power brake kept it from being judged, or judged again."""
-        return "Throttled" in (self.reason, self.message.partition(";")[0])
-
-    @property
     def failing_since(self) -> datetime | None:
         """Since when the node is open although it failed: until a second run says so, or there is room to close it."""
         return self.written if self.status == "True" and self.reason in ("FailUnconfirmed", "FailHeld") else None
@@ -106,4 +101,5 @@ def node_verdict(node_status: Mapping[str, Any]) -> NodeVerdict:
     row = condition_of(node_status, CONDITION)
     status, reason, message = (str(row.get(key) or "") for key in ("status", "reason", "message"))
     since, written = (time_or_none(row.get(key)) for key in ("lastTransitionTime", "lastHeartbeatTime"))
-    return NodeVerdict(status, reason, message, since, written)
+    status = status if status in ("", "True", "False") else "Unknown"
+    return NodeVerdict(status, reason[:128], message, since, written)  # as the chart's policy takes it

@@ -45,7 +45,6 @@ STARVED_AFTER, DOMAIN_FAILS = timedelta(hours=2), 3
 OPEN_FAILS = "FailUnconfirmed", "FailHeld"
 OPEN_PROBLEMS = *OPEN_FAILS, "NotJudgedAgain"
 ZONES = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region"}  # too large for one cause
-NEVER_JUDGED = "", "NeverJudged"
 Says = tuple[str, str, str]  # a node's pool, its condition's status and reason
 _Key = tuple[str, str, str]  # namespace and name of a profile, UID of a node
 _Due = tuple[str, bool, Callable[[], Awaitable[str]]]  # UID, whether it takes True away, the write: why it isn't done
@@ -134,27 +133,28 @@ class NodeConditions:
 
     async def write(self, observed: Observed) -> bool:
         """Write what is not as it ought to be. Returns whether something is to be tried again."""
-        if not self._gate.profiles:
+        if not self._gate.policy:
             return False
-        labels = {DEFAULT_POOL_LABEL, *(it.spec.pool_label for it in self._listed(observed) if it.spec is not None)}
-        by_label = {label: observed.facts_of(label) for label in labels}
+        specs, now = [it.spec for it in self._listed(observed) if it.spec is not None], observed.now
+        by_label = {label: observed.facts_of(label) for label in {DEFAULT_POOL_LABEL, *(it.pool_label for it in specs)}}
         nodes = by_label[DEFAULT_POOL_LABEL]
         self._pools = {uid: tuple((label, of[uid].pool) for label, of in by_label.items()) for uid in nodes}
-        for uid, facts in nodes.items():
-            self._saw_closed(uid, facts.verdict)
         closings = [*self._keep_closings(observed)]
-        young = ((uid, it) for uid, it in self._closings.items() if observed.now - it[0] < DAY)
-        self._closings = {uid: (min(at, observed.now), where) for uid, (at, where) in young}  # none is to come
+        for uid, facts in nodes.items():
+            if facts.verdict.status == "False" or uid not in self._judged:  # what a kubelet adds is not ours
+                self._saw_closed(uid, facts.verdict)
+        closed = self._closings.items()  # none of them is to come
+        self._closings = {uid: (min(at, now), where) for uid, (at, where) in closed if now - at < DAY}
         self._forget(observed, nodes)
         evidence = self._with_missing(grouped(self._evidence(observed, nodes)), observed, nodes)
         closing = {uid for uid, closes in self._under_way.items() if closes} & nodes.keys()
-        closed = self._closings | {uid: (observed.now, self._pools[uid]) for uid in closing}
-        due = writes(nodes, self._pools, evidence, closed, observed.now)
+        counted = self._closings | {uid: (now, self._pools[uid]) for uid in closing}
+        due = writes(nodes, self._pools, evidence, counted, now)
         rows: list[_Due] = [(it.facts.uid, it.closes, partial(self._write, it, observed.nodes)) for it in due]
         rows = sorted([*rows, *closings], key=lambda it: self._undone.get(it[0]) == "Refused")  # it holds up no other
         self._undone = {uid: self._undone[uid] for uid, *_ in rows if uid in self._undone}
         self._due, self._guard_missing = iter(rows), False
-        await self._late.run(f"{observed.now}", "Nodes", "conditions of Nodes", self._batch)
+        await self._late.run(f"{now}", "Nodes", "conditions of Nodes", self._batch)
         if self._guard_missing:
             _log.error("Unguarded: no ValidatingAdmissionPolicy %s: no Node is written", self._gate.policy)
         return any(self._undone.values()) or bool(self._under_way)
@@ -178,34 +178,36 @@ class NodeConditions:
 
     def figures(self, observed: Observed, plans: Iterable[ProfilePlan]) -> tuple[Counter[Says], Mapping[str, float]]:
         """Nodes by pool, status and reason of their condition, and how much there is of each problem now."""
-        if not self._gate.profiles:
+        if not self._gate.policy:
             return Counter(), {}
         now, nodes = self._now(), observed.facts_of(DEFAULT_POOL_LABEL)
         judged, young = [it for it in nodes.values() if it.verdict.status], now - DAY
         listed = (plan.node_states for plan in plans if self._gate.of(plan.profile.namespace, plan.profile.name))
         states = grouped((node.facts.uid, node) for of in listed for node in of if node.facts.uid in nodes)
         tally = Counter((it.pool, *it.verdict[:2]) for it in judged)
-        tally.update((nodes[uid].pool, *NEVER_JUDGED) for uid in states if not nodes[uid].verdict.status)
+        tally.update((nodes[uid].pool, "", "NeverJudged") for uid in states if not nodes[uid].verdict.status)
         moved = [it for it in judged if it.verdict.status == "True" and changed_subject(it)]
         since = {it.uid: now if self._has_looked else _since(observed.nodes[it.uid], it.verdict, now) for it in moved}
         self._stale = {uid: self._stale.get(uid, at) for uid, at in since.items()}
-        fails = [it for it in judged if it.verdict.reason in OPEN_FAILS or it.verdict.is_hot]
-        fails += [it for it in judged if it.verdict.status == "False" and (it.verdict.since or young) > young]
+        because = ((it, {it.verdict.reason, it.verdict.message.partition(";")[0]}) for it in judged)
+        fails = [it for it, reasons in because if it.verdict.reason in OPEN_FAILS or "Throttled" in reasons]
+        fails += [it for it in judged if it.verdict.status == "False" and young < (it.verdict.since or young) <= now]
         keys = {"", RACK_LABEL, *(row.key for row in observed.settings.fleet_limits.per_topology)} - ZONES
         racks = Counter(at for it in fails for at in {**it.labels, "": it.clique}.items() if at[0] in keys and at[1])
         for pool, at in ((it.pool, it.verdict.since) for it in judged if it.verdict.status == "True"):
-            self._opened |= {pool: max(at, self._opened.get(pool, at))} if at else {}
+            self._opened |= {pool: max(at, self._opened.get(pool, at))} if at and at <= now else {}
         moving = {pool for pool, at in self._opened.items() if now - at <= STARVED_AFTER}
-        last, unproved = self._unproved, [uid for uid, of in states.items() if all(map(is_unproved, of))]
+        unproved = [uid for uid, of in states.items() if all(map(is_unproved, of))]
         unknown = {uid: it.since for uid in unproved if (it := nodes[uid].verdict).status == "Unknown"}
-        self._unproved = {uid: unknown.get(uid) or last.get(uid, now) for uid in unproved}
+        self._unproved = {uid: unknown.get(uid) or self._unproved.get(uid, now) for uid in unproved}
         starved = [uid for uid, at in self._unproved.items() if now - at > STARVED_AFTER]
-        self._has_looked, names = True, {(it.namespace, it.name) for it in observed.profiles}
+        self._has_looked, profiles = True, {(it.namespace, it.name) for it in observed.profiles}
+        names = {(it.namespace, it.profile) for it in self._gate.profiles} or {("", "")}  # a list of nobody
         return tally, {
             **{why: [*self._undone.values()].count(why) for why in ("Unguarded", "Refused")},
             "StaleSeconds": max(((now - since).total_seconds() for since in self._stale.values()), default=0),
             "Starved": sum(nodes[uid].pool not in moving or not any(map(has_turn, states[uid])) for uid in starved),
-            "NoProfile": len({(it.namespace, it.profile) for it in self._gate.profiles} - names),
+            "NoProfile": len(names - profiles),
             **{why: sum(it.verdict[:2] == ("True", why) for it in judged) for why in OPEN_PROBLEMS},
             "DomainFails": max((number for number in racks.values() if number >= DOMAIN_FAILS), default=0),
         }
@@ -213,8 +215,13 @@ class NodeConditions:
     def _listed(self, observed: Observed) -> list[ProfileView]:
         return [it for it in observed.profiles if self._gate.of(it.namespace, it.name)]
 
+    def _judging(self, observed: Observed) -> Iterable[ProfileView]:
+        return (it for it in self._listed(observed) if it.spec is None or it.spec.acceptance is not None)
+
     def _saw_closed(self, uid: str, verdict: NodeVerdict) -> None:
-        self._closings |= {uid: (at, self._pools.get(uid, ()))} if (at := verdict.closed) else {}
+        """It counts where the node was then: to relabel it makes no room."""
+        if (at := verdict.closed) is not None:
+            self._closings[uid] = at, self._closings.get(uid, (at, self._pools.get(uid, ())))[1]
 
     def _keep_closings(self, observed: Observed) -> Iterator[_Due]:
         """What keeps the time and the pools of a closing in the node's reports, and takes them from there: they outlive
@@ -241,15 +248,13 @@ class NodeConditions:
         profiles, reports = {(it.namespace, it.name) for it in self._listed(observed)}, self._cache.all("reports")
         judged = {uid for uid, facts in nodes.items() if facts.verdict.status}
         there, self._judged = nodes.keys() - (self._judged - judged), judged
-        for key, it in [*self._collected.items()]:
-            if key[2] not in there or key[:2] not in profiles or it.report not in reports:
-                del self._collected[key]
+        kept = {key for key, it in self._collected.items() if it.report in reports and key[:2] in profiles}
+        self._collected = {key: self._collected[key] for key in kept if key[2] in there}
 
     def _evidence(self, observed: Observed, nodes: Mapping[str, NodeFacts]) -> Iterator[tuple[str, Evidence]]:
         """By node UID. What a report says opens and closes nothing; its Fail is lifted by no other profile's Pass."""
-        for profile in self._listed(observed):
-            is_judge = profile.spec is None or profile.spec.acceptance is not None
-            reports = observed.reports_of[profile.uid] if is_judge else {}
+        for profile in self._judging(observed):
+            reports = observed.reports_of[profile.uid]
             for uid in reports.keys() & nodes.keys():
                 key, status = (profile.namespace, profile.name, uid), reports[uid].status
                 before, judged = self._collected.get(key, _NOTHING), status.acceptance if status is not None else None
@@ -272,8 +277,7 @@ class NodeConditions:
         """And of the profiles of the list that failed a node and say nothing of it any more: each must pass, so one
         that is deleted, or asks for no verdict, opens nothing."""
         listed = {f"{it.namespace}/{it.profile}" for it in self._gate.profiles}
-        judging = (it for it in self._listed(observed) if it.spec is None or it.spec.acceptance is not None)
-        gone = listed - {f"{it.namespace}/{it.name}" for it in judging}
+        gone = listed - {f"{it.namespace}/{it.name}" for it in self._judging(observed)}
         added = dict[str, Collection[Evidence]]()
         for uid, facts in nodes.items():
             named = {*facts.verdict.parts.get("failed", "").split(", ")}
@@ -289,7 +293,7 @@ class NodeConditions:
         try:
             await self._cluster.patch(_path(write), forbidden, "strategic", {"dryRun": "All"})
         except ApiError as error:
-            if not self._gate.policy or f"ValidatingAdmissionPolicy '{self._gate.policy}'" not in error.message:
+            if f"ValidatingAdmissionPolicy '{self._gate.policy}'" not in error.message:
                 raise
             return True
         return False
@@ -310,7 +314,8 @@ class NodeConditions:
             _log.warning("condition of node %s: %s", write.facts.name, error)
             return "Refused" if error.status not in (404, 409) else "Changed"
         self._cache.put("nodes", raw)
-        self._saw_closed(uid, node_verdict(raw["status"]))
+        if write.closes:
+            self._saw_closed(uid, node_verdict(raw["status"]))
         _log.info("node %s: %s", write.facts.name, write.row)
         return ""
 
@@ -318,7 +323,7 @@ class NodeConditions:
 def _since(node: Raw, verdict: NodeVerdict, now: datetime) -> datetime:
     """When a True came to be of another boot, for a process that did not see it: not before the node became ready."""
     ready = time_or_none(condition_of(node["status"], "Ready").get("lastTransitionTime"))
-    return max((at for at in (ready, verdict.since) if at), default=now)
+    return max((min(at, now) for at in (ready, verdict.since) if at), default=now)
 
 
 def _reason(verdict: ReportAcceptance) -> str:
