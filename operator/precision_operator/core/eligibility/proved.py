@@ -51,7 +51,7 @@ def run_to_prove(profile: AcceptedProfile, facts: NodeFacts, report: ReportView 
     if attempt is not None and last:
         speaks = first is None and verdict.status and outcome in ("Pass", "Fail")
         ended = parse_time(attempt.finished_at)
-        is_ahead = ended > now + CONFIRM_AFTER  # its clock was
+        is_ahead = first is None and ended > now + CONFIRM_AFTER  # its clock was; a doubt begins anew
         due = now if is_ahead else ended + CONFIRM_AFTER * 2 ** min(number - 1, MOST_DOUBLED)
         due, number = NEVER if speaks else due, number + 1
     if after and f"after {after} " not in last:
