@@ -310,9 +310,9 @@ def pair(on: Rig) -> list[Program]:
 
 
 @asynccontextmanager
-async def moving(on: Rig) -> AsyncIterator[Motion]:
+async def moving(run: Run) -> AsyncIterator[Motion]:
     """The fleet measured once by a pair of replicas, before anything moves."""
-    run, replicas = Run(on), pair(on)
+    on, replicas = run.on, pair(run.on)
     rollout = {"maxConcurrent": on.places, "perTopology": [{"key": "topology.kubernetes.io/rack", "max": 12}]}
     target = {"matchExpressions": [{"key": OUT, "operator": "NotIn", "values": ["true"]}]}
     more = {"target": target, "retention": {"deletedNodes": KEEP_DELETED}}
@@ -333,8 +333,10 @@ def indexed(nodes: Sequence[Json]) -> list[tuple[int, Json]]:
     return [(numbers[node["metadata"]["name"]], node) for node in nodes]
 
 
-async def moved(on: Rig, minutes: float) -> Json:
-    async with moving(on) as motion:
+async def moved(run: Run, minutes: float) -> Json:
+    """The row of a run, on a cluster on which no operator is running and no profile is left."""
+    on = run.on
+    async with moving(run) as motion:
         grew = await motion.run(minutes * 30)
         wrong = await at_rest(motion)
         profile = await motion.cluster.get(PROFILE)
@@ -376,7 +378,7 @@ def main() -> int:
     options = parser.parse_args()
     end_by_signals()
     with rig(options.nodes, say) as on:
-        row = asyncio.run(moved(on, options.minutes))
+        row = asyncio.run(moved(Run(on), options.minutes))
     print(json.dumps(row, indent=2))
     for text in (found := problems(row)):
         say(f"WRONG: {text}")
