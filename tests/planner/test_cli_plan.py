@@ -51,6 +51,7 @@ NOT_FOUND = [
     job("short", after=["a"], minGPUs=128, deadlineDays="1"),
 ]
 """The job of higher priority goes first, and the other one is late: not found, and not proved."""
+AT = "--at=2026-12-01T00:00:00Z"
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 EMPTY = Fleet(taken_at="2026-12-01T00:00:00Z")
@@ -69,18 +70,18 @@ JOBS = (
 def run(
     folder: Path, *arguments: str, jobs: Any = None, name: str = "q1", provenance: str = "measured", **changes: Any
 ) -> Result:
-    document = {
-        "apiVersion": "precisionprofiler.io/v1alpha1",
-        "kind": "CapacityPlan",
-        "metadata": {"name": name},
-        "spec": {"jobs": [job("a"), job("b", after=["a"])] if jobs is None else jobs, "whatIfs": [], "goodput": "1"}
-        | changes,
-    }
-    (folder / "plan.yaml").write_text(yaml.safe_dump(document))
+    text = plan_text([job("a"), job("b", after=["a"])] if jobs is None else jobs, name, **changes)
+    (folder / "plan.yaml").write_text(text)
     known = fleet(pool("H100", node("n", [rate("bf16"), rate("fp8_current", 1e5)], count=16, provenance=provenance)))
     (folder / "fleet.json").write_text(known.model_dump_json(by_alias=True))
     files = ("-f", str(folder / "plan.yaml"), "--fleet", str(folder / "fleet.json"))
-    return CliRunner().invoke(app, ["plan", *files, "--at=2026-12-01T00:00:00Z", *arguments])
+    return CliRunner().invoke(app, ["plan", *files, AT, *arguments])
+
+
+def plan_text(jobs: Any, name: str = "q1", **changes: Any) -> str:
+    spec = {"jobs": jobs, "whatIfs": [], "goodput": "1"} | changes
+    head = {"apiVersion": "precisionprofiler.io/v1alpha1", "kind": "CapacityPlan", "metadata": {"name": name}}
+    return yaml.safe_dump(head | {"spec": spec})
 
 
 def test_a_plan_fits_80_columns_without_what_only_wide_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +109,28 @@ def test_a_plan_of_figures_that_nobody_measured_begins_with_that_and_says_it_onc
     assert found.stdout.startswith("SIMULATED")
     assert (words.count("simulated"), words.count("predicted")) == (1, jobs is not None)
     assert "measured" not in words
+
+
+def test_two_clusters_are_one_fleet_in_which_nothing_of_one_name_is_joined(tmp_path: Path) -> None:
+    both = ("--fleet", f"east={tmp_path / 'east.json'}", "--fleet", f"west={tmp_path / 'west.json'}")
+    for cluster, speed in (("east", 8e4), ("west", 16e4)):
+        rows = [node("n", [rate(tokens_per_second=speed)], count=16, rack="r")]
+        (tmp_path / f"{cluster}.json").write_text(fleet(pool("H100", *rows)).model_dump_json(by_alias=True))
+    (tmp_path / "plan.yaml").write_text(plan_text([job("a", pools=["west/H100"]), job("b", pools=["east/H100"])]))
+    done = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "plan.yaml"), *both, "-o", "json", AT])
+    jobs = {row["name"]: row for row in json.loads(done.stdout)["jobs"]}
+    assert (jobs["a"]["gpus"], jobs["a"]["pool"], jobs["b"]["pool"]) == (128, "west/H100", "east/H100")
+    assert float(jobs["b"]["days"]["mid"]) == pytest.approx(2 * float(jobs["a"]["days"]["mid"]), rel=0.01)
+
+
+@pytest.mark.parametrize("words", [["east.json", "west=b.json"], ["a=east.json", "a=east.json"], ["=east.json"]])
+def test_fleets_of_several_clusters_want_a_name_each(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(plan_text([job("a")]))
+    (tmp_path / "east.json").write_text(fleet().model_dump_json(by_alias=True))
+    named = [word.replace("east.json", str(tmp_path / "east.json")) for word in words]
+    files = [part for word in named for part in ("--fleet", word)]
+    done = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "plan.yaml"), *files])
+    assert (done.exit_code, "write CLUSTER=FILE for each" in done.stderr) == (2, True)
 
 
 def test_json_yaml_and_csv_hold_the_status_and_a_row_for_each_job(tmp_path: Path) -> None:

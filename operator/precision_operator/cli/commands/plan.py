@@ -21,7 +21,7 @@ from precision_operator.planner.answer.page import page
 from precision_operator.planner.answer.planning import PlanAnswer, plan
 from precision_operator.planner.answer.table import flat, lines, narrow, wide
 from precision_operator.planner.answer.what_if import what_ifs
-from precision_operator.planner.inputs.fleet import Fleet, read_fleet
+from precision_operator.planner.inputs.fleet import Fleet, joined, read_fleet
 
 ENDS: Mapping[str | None, Code] = {
     "Solved": DONE,
@@ -50,7 +50,11 @@ def read_plan_output(text: str) -> str:
 def plan_jobs(
     file: Annotated[str, typer.Option("--file", "-f", help="File with a CapacityPlan (`-`: stdin).")],
     fleet: Annotated[
-        str | None, typer.Option(help="Fleet saved by `kubectl precision fleet -o json`. Default: the cluster.")
+        list[str] | None,
+        typer.Option(
+            help="Fleet saved by `kubectl precision fleet -o json`; for several clusters CLUSTER=FILE, once each. "
+            "Default: the cluster."
+        ),
     ] = None,
     namespace: Namespace = None,
     output: Annotated[
@@ -66,7 +70,7 @@ def plan_jobs(
     """Answer a CapacityPlan: which pool, which precision, how many GPUs, how long, how much."""
     spec, name, place = _asked_for(file)
     now = _moment(at)
-    if fleet is not None:
+    if fleet:
         snapshot = _saved(fleet)
     elif spec.pools and all(pool.nodes and pool.gpus_per_node and pool.job_rates for pool in spec.pools):
         snapshot = Fleet(taken_at=now.isoformat(), source="the plan's own pools")
@@ -108,7 +112,21 @@ def _moment(at: str | None) -> datetime:
         fail(f"--at: {at!r} is no time; write RFC 3339, for example 2026-12-01T00:00:00Z")
 
 
-def _saved(path: str) -> Fleet:
+def _saved(texts: list[str]) -> Fleet:
+    """Of one file, or of several clusters by CLUSTER=FILE."""
+    if len(texts) == 1 and "=" not in texts[0]:
+        return _read(texts[0])
+    named = [text.partition("=") for text in texts]
+    files = {cluster: path for cluster, _, path in named if cluster and path}
+    if len(files) < len(texts):
+        fail("--fleet: of several clusters write CLUSTER=FILE for each, under another name: --fleet dc1=dc1.json")
+    try:
+        return joined({cluster: _read(path) for cluster, path in files.items()})
+    except ValueError as error:
+        fail(f"--fleet {error}")
+
+
+def _read(path: str) -> Fleet:
     try:
         return read_fleet(read(path))
     except ValueError as error:

@@ -4,6 +4,7 @@ Rates are of whole nodes. `synchronous_tokens_per_second` is what a synchronous 
 GPU. Who writes such a file by hand may describe alike nodes by one entry with a `count`.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, field_validator
@@ -117,6 +118,33 @@ class Fleet(Record):
     pools: tuple[PoolFacts, ...] = ()
     notes: tuple[str, ...] = ()
     """What is missing here, and why: for whoever reads a plan made from it."""
+
+
+def joined(fleets: Mapping[str, Fleet]) -> Fleet:
+    """One fleet of several clusters', by cluster: pools, nodes and racks of one name in two of them stay two.
+
+    It is as old as the oldest. ValueError where two describe a workload of one key in different ways.
+    """
+    workloads: dict[str, WorkloadFacts] = {}
+    for cluster, fleet in fleets.items():
+        for workload in fleet.workloads:
+            if workloads.setdefault(workload.key, workload) != workload:
+                raise ValueError(f"{cluster}: its workload {workload.key} is another one than in a fleet before it")
+    return Fleet(
+        taken_at=min((fleet.taken_at for fleet in fleets.values()), key=parse_time),
+        source="; ".join(f"{cluster}: {fleet.source}" for cluster, fleet in fleets.items()),
+        workloads=tuple(workloads.values()),
+        pools=tuple(_of_cluster(cluster, pool) for cluster, fleet in fleets.items() for pool in fleet.pools),
+        notes=tuple(f"{cluster}: {note}" for cluster, fleet in fleets.items() for note in fleet.notes),
+    )
+
+
+def _of_cluster(cluster: str, pool: PoolFacts) -> PoolFacts:
+    def named(node: FleetNode) -> FleetNode:
+        rack = f"{cluster}/{node.rack}" if node.rack else ""
+        return node.model_copy(update={"name": f"{cluster}/{node.name}", "rack": rack})
+
+    return pool.model_copy(update={"name": f"{cluster}/{pool.name}", "nodes": tuple(map(named, pool.nodes))})
 
 
 def read_fleet(text: str) -> Fleet:
