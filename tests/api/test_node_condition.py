@@ -5,6 +5,8 @@ By raw PATCH: `kubectl patch` reads first, and so hides what a patch of nodes/st
 
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +14,12 @@ import yaml
 
 from precision_lab.builds.binaries import binaries
 from precision_lab.lab import Lab
+from precision_operator.cluster import ApiError
+from precision_operator.core.observe.node_gate import NodeGate
+from precision_operator.core.observe.nodes import node_facts
+from precision_operator.core.results.node_condition import Write
+from precision_operator.shell.acting.node_conditions import NodeConditions
+from precision_operator.shell.observing.cache import Cache
 from tests.support.api_server import MERGE_PATCH, SERVER_SIDE_APPLY, ApiServer
 from tests.support.eventually import eventually
 from tests.support.golden import beside
@@ -22,6 +30,7 @@ pytestmark = pytest.mark.cluster
 KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 CONDITION = "precisionprofiler.io/ComputeAccepted"
 STRATEGIC, JSON_PATCH = "application/strategic-merge-patch+json", "application/json-patch+json"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 BOOT, NEXT_BOOT, NOBODY = "b0070001", "b0070002", "0" * 36
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
 FULL = {"type": "DiskPressure", "status": "False", "reason": "NoDiskPressure", "message": "enough"}
@@ -68,6 +77,13 @@ class Node:
         """The operator's way to write: a strategic merge patch by type that names the Node's UID."""
         named = {"uid": uid or self.uid} | meta
         return self.write(STRATEGIC, {"metadata": named, "status": {"conditions": conditions}})
+
+    async def patch(self, path: str, body: Any, kind: str, query: Any = None) -> Any:
+        """As the operator's own cluster does it."""
+        code, raw = self._operator.call("PATCH", path, body, kind=STRATEGIC, **(query or {}))
+        if code != 200:
+            raise ApiError(code, raw["reason"], raw["message"])
+        return raw
 
     def index(self) -> int:
         _, raw = self._admin.call("GET", f"/api/v1/nodes/{self.name}")
@@ -159,6 +175,32 @@ def test_a_rebooted_node_takes_no_verdict_on_its_last_boot(node: Node) -> None:
         assert SUFFIX in node.put(node.condition(boot=""))
     finally:
         node.reboot(BOOT)
+
+
+async def test_the_operator_writes_nothing_without_the_policys_binding(node: Node, api: ApiServer) -> None:
+    (binding,) = (it for it in api.ask("GET", BINDINGS)["items"] if it["metadata"]["name"].endswith("node-condition"))
+    name, path, cache = binding["metadata"]["name"], f"/api/v1/nodes/{node.name}", Cache()
+    gate, now = NodeGate(policy=binding["spec"]["policyName"]), partial(datetime.now, UTC)
+
+    async def write(status: str) -> tuple[str, str]:
+        """Why it is not written, and the Node's version then."""
+        raw = api.ask("GET", path)
+        cache.put("nodes", raw)
+        operator = NodeConditions(node, cache, None, gate, now, None)  # type: ignore[arg-type]
+        why = await operator._write(Write(node_facts(raw), node.condition(status, reason="x")), cache.all("nodes"))
+        return why, api.ask("GET", path)["metadata"]["resourceVersion"]
+
+    forbidden = {"status": {"conditions": [node.condition(message="of no boot")]}}
+    before = (await write("False"))[1]
+    try:
+        api.ask("DELETE", f"{BINDINGS}/{name}")
+        eventually(lambda: node.write(STRATEGIC, forbidden, dryRun="All") == "")
+        assert await write("True") == ("Unguarded", before)
+    finally:
+        api.ask("POST", BINDINGS, {**binding, "metadata": {"name": name}})
+        eventually(lambda: SUFFIX in node.write(STRATEGIC, forbidden, dryRun="All"))
+    why, after = await write("True")
+    assert (why, after != before) == ("", True)
 
 
 def test_others_write_as_before(node: Node, api: ApiServer) -> None:
