@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.sampled_pool import CHOSEN, MEASURED, NODES, SLOW, SLOW_RATE, simulated
+from benchmarks.sampled_pool import CHOSEN, MEASURED, NODES, SLOW, SLOW_RATE, kept, simulated
 from precision_api.kinds.capacity_plan import PlanStatus
 from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.planning import PlanAnswer, plan
@@ -120,6 +120,12 @@ def test_of_a_sampled_pool_the_band_holds_what_jobs_meet(number: int) -> None:
     assert found.high / found.low < 1.6
     page = (ROOT / "docs" / "development" / "planner.md").read_text()
     assert f"| {number} | {found.held:.0%} | {found.low:.2f} to {found.high:.2f} |".replace("%", " %") in page
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.1])
+def test_promises_are_kept_where_slow_nodes_differ_and_a_quarter_was_measured(share: float) -> None:
+    """They are 5 to 35 % slower, all equally likely; jobs of 16 and of 64 nodes."""
+    assert np.mean([kept(share, (0.65, 0.95), chosen, 400, 100, 1000) for chosen in (16, 64)]) >= 0.88
 
 
 def test_a_measured_pool_needs_no_prior_and_more_nodes_promise_more() -> None:

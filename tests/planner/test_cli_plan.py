@@ -48,7 +48,7 @@ UNIT = "spec.jobs.0.tokens: write a number and K, M, B or T, for example 15T, no
 NOT_FOUND = [
     job("a", tokens="10B"),
     job("long", after=["a"], tokens="200B", minGPUs=128, priority=9),
-    job("short", after=["a"], minGPUs=128, deadlineDays="1"),
+    job("short", after=["a"], minGPUs=128, deadlineDays="2.6"),
 ]
 """The job of higher priority goes first, and the other one is late: not found, and not proved."""
 AT = "--at=2026-12-01T00:00:00Z"
@@ -254,7 +254,7 @@ def test_nvfp4_saves_the_share_that_maxtext_publishes() -> None:
         if model == "llama3.1-405b":
             found = days[f"{system.lower()}-fp8"], days[f"{system.lower()}-nvfp4"]
             assert found[0] / found[1] == pytest.approx(nvfp4 / fp8, rel=1e-4)
-            assert found[0] == pytest.approx(1e12 / (1024 * fp8 * 1e12 / flops) / 86_400, rel=1e-4)
+            assert found[0] == pytest.approx(1e12 / (2048 * fp8 * 1e12 / flops) / 86_400, rel=1e-4)
 
 
 def test_one_percent_of_slow_nodes_costs_a_fifth_and_draining_them_buys_it_back() -> None:

@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 
 from benchmarks import plan_sizes
-from benchmarks.plan_sizes import HELD_OUT, QUESTIONS, Question, Tried, asked, drawn, fitted, size_rows, tried
+from benchmarks.plan_sizes import (
+    HELD_OUT,
+    QUESTIONS,
+    Question,
+    Tried,
+    asked,
+    drawn,
+    fitted,
+    size_rows,
+    size_steps,
+    tried,
+)
 from precision_api.kinds.capacity_plan import PlanStatus
 from precision_operator.planner.answer.table import lines
 from precision_operator.planner.inputs.terms import Failures, Goodput, Repairs
@@ -23,7 +34,7 @@ from precision_operator.planner.rates.failures import (
     spares,
     waits,
 )
-from precision_operator.planner.rates.size_law import NOT_KNOWN
+from precision_operator.planner.rates.size_law import NOT_KNOWN, Sized
 from tests.support.fleets import UNMEASURED, answered, declared, fleet, job, node, pool, rate, workload
 from tests.support.golden import beside
 
@@ -89,7 +100,8 @@ def test_more_tokens_of_a_gpu_keep_more_and_a_batch_grows_up_to_its_most() -> No
     )
     at = np.array([128.0])
     assert few.kept(at).middle < many.kept(at).middle
-    assert few.tokens(at) < grown.tokens(at) == 8192
+    assert few.tokens(at) < grown.tokens(at) == many.tokens(at)
+    assert grown.tokens(np.array([8.0, 64.0])).tolist() == [64 / 8 * 8192] * 2
     assert few.problem(129 * 2).startswith(NOT_KNOWN)
     short = asked(Question("llama3-8b", "H100", 8, 200, 40, None, False))
     assert "; give a larger globalBatch, scaling, or " in short.problem(200)
@@ -106,6 +118,28 @@ def test_without_a_batch_it_grows_with_the_gpus_up_to_the_largest_published_one_
     assert np.isnan(free.kept(at).middle).tolist() == [False, False, True]
     assert "without globalBatch" in free.problem(2048)
     assert "; give globalBatch, scaling, or " in free.problem(2048)
+
+
+@pytest.mark.parametrize("smaller", [True, False])
+def test_a_smaller_job_gains_what_a_larger_one_loses_and_a_rate_counts_with_its_own_batch(smaller: bool) -> None:
+    """Published steps backwards, and those where a GPU's tokens fall as if the size had stayed."""
+    held = list[bool]()
+    for step in size_steps(size_rows()):
+        base, other = (step.large, step.small) if smaller else step
+        if step.small.model in {name.model for name in QUESTIONS} and (smaller or step.falls):
+            at, measured = step.small.gpus, base.tokens * base.gpus
+            batch, wanted = (other.tokens * at, None), plan_sizes.model(other.model)
+            found = Sized(wanted, other.product, base.gpus, base.petaflops, batch, measured=measured)
+            _, (low,), (high,) = found.kept(np.array([float(at)]))
+            held.append(low <= other.tokens_per_second / base.tokens_per_second <= high)
+    assert sum(held) >= 0.9 * len(held) > 40
+
+
+@pytest.mark.parametrize("batch", [{}, {"globalBatch": 8, "globalBatchMax": 128}])
+def test_a_job_has_one_answer_however_its_batch_is_given(batch: dict[str, int]) -> None:
+    """From rates of nodes: a GPU has one sequence, as in the smallest published job."""
+    (given,), (same,) = ours(minGPUs=128, globalBatch=128).jobs, ours(minGPUs=128, **batch).jobs
+    assert given.days == same.days
 
 
 def ours(*pools: dict[str, Any], **more: Any) -> PlanStatus:
@@ -171,7 +205,8 @@ def test_what_gpus_lose_within_their_node_is_not_known_exactly_and_of_huge_model
     (known,), (huge,) = (on_a_node(name).jobs for name in ("llama3-8b", "llama3.1-405b"))
     assert float(known.days.high) >= 1.1 * float(known.days.mid)
     assert (known.deadline, known.upper_bound) == ("promised", False)
-    assert any("kept of the rate of 8 by themselves (80 % to " in note for note in on_a_node("llama3-8b").notes)
+    assert float(known.days.mid) > 1.25 * 1e9 / (8 * 10_000) / 86_400 > 0.8 * float(known.days.low)
+    assert any(" is kept of the rate of 8 by themselves (" in note for note in on_a_node("llama3-8b").notes)
     assert (huge.deadline, huge.upper_bound) == ("notPromised", True)
 
 
@@ -343,6 +378,20 @@ def test_too_few_spare_nodes_cost_days_whoever_takes_the_others(
     assert float(few.jobs[0].days.mid) == pytest.approx(float(planned("0.0001", 800).jobs[0].days.mid))
     assert not any(note.startswith("spares: ") for note in few.notes)
     assert (spare == 0) == any("spareNodes: no node kept as spares" in note for note in few.notes)
+
+
+def test_a_job_is_taken_to_have_what_the_plan_gives_it_where_another_one_waits_for_nodes() -> None:
+    """Two jobs, of which sizes up to 64 GPUs are known, in a pool that two of its own size each would fill."""
+
+    def planned(days: str, **each: int) -> PlanStatus:
+        jobs = [job(name, tokens="50B", deadlineDays=days, globalBatch=64, **each) for name in "ab"]
+        pools = [declared("none published", 64) | {"nodes": 1250, "spareNodes": 0}]
+        return answered(UNMEASURED, *jobs, pools=pools, objective=["time"], whatIfs=[], **OURS)
+
+    open_ended, bounded, late = planned("3"), planned("3", maxGPUs=64), planned("0.5")
+    assert [row.deadline for row in open_ended.jobs] == ["promised"] * 2
+    assert [row.days for row in open_ended.jobs] == [row.days for row in bounded.jobs]
+    assert (late.phase, len(late.jobs)) == ("NotFound", 0)
 
 
 def test_a_recipe_that_published_rates_do_not_decide_is_called_undecided_with_its_worth() -> None:

@@ -33,6 +33,7 @@ Share = Annotated[
     str, patterned(r"^(0(\.[0-9]{1,9})?|1(\.0{1,9})?)$", 12, 'write a share from 0 to 1 in quotes, for example "0.95"')
 ]
 Gpus = Annotated[int, Field(ge=1, le=1_000_000)]
+GlobalBatch = Annotated[int, Field(ge=1, le=10_000_000)]
 Label = Annotated[
     str, patterned(r"^[a-zA-Z0-9]([a-zA-Z0-9._-]{0,61}[a-zA-Z0-9])?$", 63, "write letters, digits, dots and dashes")
 ]
@@ -94,6 +95,9 @@ class JobRate(Document):
     )
     releases_apart: Annotated[int, Field(ge=1, le=99)] = Field(
         1, description="Releases of the training software between that run and the job."
+    )
+    global_batch: GlobalBatch | None = Field(
+        None, description="Sequences of one optimizer step of that run. Default: the job's own; the answer says so."
     )
     watts_per_gpu: Positive | None = Field(None, alias="wattsPerGPU", description="Mean draw of one GPU, if measured.")
     source: Annotated[str, Field(min_length=1, max_length=253)] = Field(description="Who measured it, and where.")
@@ -259,12 +263,12 @@ class PlanJob(Document):
     min_gpus: Gpus | None = Field(None, alias="minGPUs", description="Fewest GPUs.")
     max_gpus: Gpus | None = Field(None, alias="maxGPUs", description="Most GPUs.")
     block_gpus: Gpus | None = Field(None, alias="blockGPUs", description="Whole blocks of so many GPUs.")
-    global_batch: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
+    global_batch: GlobalBatch | None = Field(
         None,
         description="Sequences of one optimizer step: each copy of the model needs at least one. Default: as many for "
         "each GPU as the smallest published job of such a model has; the answer says so.",
     )
-    global_batch_max: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
+    global_batch_max: GlobalBatch | None = Field(
         None, description="Up to which the global batch may grow with the job's GPUs. Default: globalBatch."
     )
     gpus_per_replica: Gpus | None = Field(

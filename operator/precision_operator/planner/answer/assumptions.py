@@ -35,9 +35,12 @@ def assumptions(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
                 f"job rate of {name} ({rate.source}): no plusMinus is given, {apart} either way is assumed, as far as "
                 f"published rates lie apart in software {number_of(rate.releases_apart, 'release')} apart"
             )
-    options = [slot.option for slot in slots if slot.option.source.job_rate and slot.option.job.fit.global_batch]
-    if at_batch := [option.job.name for option in options if option.job.running is None]:
-        yield f"job rates are taken as measured with the globalBatch of {first_of(at_batch, 4)}: they change with it"
+    options = [s.option for s in slots if s.option.source.job_rate and not s.option.source.job_rate.batch]
+    if at_batch := [option.job.name for option in options if option.job.fit.global_batch and not option.job.running]:
+        yield (
+            f"job rates are taken as measured with the globalBatch of {first_of(at_batch, 4)}, and change with it: "
+            "give that of jobRates"
+        )
     for name, rate in rates:
         if rate.recipe in KEEPING:
             yield f"job rate of {name} with {rate.recipe}: layers that stay in BF16 are not known; without any, at risk"
@@ -109,7 +112,7 @@ def _sizes(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
     """What published jobs tell of the chosen sizes."""
     for option in (slot.option for slot in slots):
         at, conditions = np.array([option.gpus]), conditions_of(option.job, option.pool, terms)
-        if not by_law(option.source, at).any():
+        if not by_law(option.source, at, conditions).any():
             continue
         known = sized(option.source, conditions.batch)
         kept, tokens = known.kept(at), float(known.tokens(at)[0])

@@ -30,7 +30,7 @@ from precision_operator.planner.solving.greedy import greedy
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, fits, peak, watts
 from precision_operator.planner.solving.search import value
-from precision_operator.planner.solving.sizes import solve_sizes
+from precision_operator.planner.solving.sizes import solve_beside
 from precision_operator.planner.solving.solve import Solution
 
 OF_SEARCH = 0.9
@@ -124,10 +124,10 @@ def answer(read: Terms, candidates: Sequence[CandidatePool], clock: PlanClock | 
     if clashing := tuple(broken_by_running(candidates, read)):
         return replace(none, conflict=Conflict(clashing, None, ()))
     try:
-        made, solution, unproved = solve_sizes(candidates, read, clock.part(OF_SEARCH))
+        read, (made, solution, unproved) = solve_beside(candidates, read, clock.part(OF_SEARCH))
     except NotKnown as error:
         return replace(none, problems=error.problems, not_known=error.phase)
-    none = replace(none, offers=made)
+    none = replace(none, offers=made, terms=read)
     lost = [offer for offer in made if not offer.options]
     if lost:
         return replace(none, problems=tuple(_nowhere(lost)), notes=())

@@ -219,6 +219,7 @@ def _job_rate(rate: JobRate, at: str) -> JobRateTerms:
         source=rate.source,
         plus_minus=_or_none(rate.plus_minus, _half_width, f"{at}.plusMinus"),
         releases_apart=rate.releases_apart,
+        batch=rate.global_batch and float(rate.global_batch * (wanted.sequence_length or 0)),
     )
 
 

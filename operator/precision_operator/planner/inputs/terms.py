@@ -32,6 +32,8 @@ class JobRateTerms:
     plus_minus: float | None = None
     """Relative half-width of its 90 % band; None: not given."""
     releases_apart: int = 1
+    batch: float | None = None
+    """Tokens of a step; None: not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,11 @@ class Conditions:
 
     progress: Goodput | Failures
     batch: tuple[float | None, float | None]
+
+    @property
+    def waits(self) -> bool:
+        """Whether other jobs may take the nodes that it waits for."""
+        return isinstance(self.progress, Failures) and bool(self.progress.repairs and self.progress.repairs.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +210,8 @@ class Terms:
     limits: PlanLimits
     gap: float
     seconds: float
+    taken: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By job without maxGPUs and by pool, GPUs that it is taken to have beside others; not named: all of the pool."""
 
     @property
     def electricity_alone(self) -> bool:

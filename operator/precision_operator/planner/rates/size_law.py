@@ -75,12 +75,16 @@ class SizeLaw:
         """From `before` tokens of a GPU and step to `after` at a larger size."""
         k = self.tokens[kind] * self.work(product, petaflops)
         (factor, scatter), (least, most) = self.falling[kind], self.unchanged[kind]
-        law, slower, faster = ((1 + k * f / before) / (1 + k * f / after) for f in (1.0, factor, 1 / factor))
-        beside = np.where(after * SAME < before, scatter, 0.0)
-        below = np.sqrt(math.log(CLUSTERS_OWN / least) ** 2 + beside**2 + np.log(law / slower) ** 2)
-        above = np.sqrt(math.log(most / CLUSTERS_OWN) ** 2 + beside**2 + np.log(faster / law) ** 2)
-        middle = law * CLUSTERS_OWN
-        return Kept(middle, middle * np.exp(-below), np.minimum(middle * np.exp(above), FASTEST))
+        law, *ends = ((1 + k * f / before) / (1 + k * f / after) for f in (1.0, factor, 1 / factor))
+        beside, middle = np.where(changed(before, after), scatter, 0.0), law * CLUSTERS_OWN
+        below = np.sqrt(math.log(CLUSTERS_OWN / least) ** 2 + beside**2 + np.log(law / np.minimum(*ends)) ** 2)
+        above = np.sqrt(math.log(most / CLUSTERS_OWN) ** 2 + beside**2 + np.log(np.maximum(*ends) / law) ** 2)
+        return Kept(middle, middle * np.exp(-below), np.minimum(middle * np.exp(above), FASTEST * np.maximum(law, 1)))
+
+
+def changed(before: Values, after: Values) -> NDArray[np.bool_]:
+    """Whether tokens of a GPU differ by more than what counts as unchanged."""
+    return np.asarray((after * SAME < before) | (before * SAME < after))
 
 
 @lru_cache(maxsize=1)
@@ -107,8 +111,9 @@ def size_class(wanted: JobWorkload) -> SizeClass | None:
 
 @dataclass(frozen=True)
 class Sized:
-    """What is known of a job's sizes beyond `base`, at which its rate was measured, or GPUs of a node by themselves
-    (`apart`). `batch`, in tokens of a step: the one that is given, and the one up to which it may grow."""
+    """What is known of a job's sizes beside `base`, at which its rate was measured, or GPUs of a node by themselves
+    (`apart`). In tokens of a step, `batch`: the one that is given, and the one up to which it may grow with the GPUs;
+    `measured`: of the job that was measured; None: this job's at `base`."""
 
     wanted: JobWorkload
     product: str
@@ -116,6 +121,7 @@ class Sized:
     petaflops: float
     batch: tuple[float | None, float | None]
     apart: bool = False
+    measured: float | None = None
 
     @cached_property
     def kind(self) -> SizeClass | None:
@@ -140,23 +146,36 @@ class Sized:
         return bool(self.published and not (self.huge and self.base < self.published.fewest))
 
     def tokens(self, gpus: Values) -> Values:
-        """Of one GPU and step: as at the smallest published size, within what is given, else the largest batch."""
-        of, (asked, most) = self.published, self.batch
-        limit = most or asked or (of.batch if of else math.inf)
-        return np.asarray(np.clip((of.tokens if of else math.inf) * gpus, asked or 0.0, limit) / gpus)
+        """Of one GPU and step: as at `base`, or the smallest published size, up to what is given, or the largest."""
+        of, (asked, most), first = self.published, self.batch, self.measured or self.batch[0]
+        usual, largest = (of.tokens, of.batch) if of else (math.inf, math.inf)
+        limit = most or asked or max(largest, first or 0.0)
+        return np.asarray(np.clip((first / self.base if first else usual) * gpus, asked or 0.0, limit) / gpus)
 
-    def loses(self, gpus: Values | NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether the law tells what these sizes keep: nobody measured what GPUs `apart` lose within their node."""
-        return np.asarray(gpus > (1 if self.apart and self.anchored else self.base))
+    def _before(self, gpus: Values) -> Values:
+        """As `tokens`, of the measured job: GPUs by themselves exchange nothing."""
+        base = np.full(len(gpus), float(self.base))
+        return base * math.inf if self.apart else self.measured / base if self.measured else self.tokens(base)
+
+    def loses(self, gpus: Values) -> NDArray[np.bool_]:
+        """Whether the law tells what these sizes keep: nobody measured what GPUs `apart` lose within their node, nor
+        models above HUGE below the smallest that is published of them."""
+        if self.apart:
+            return np.asarray(gpus > (1 if self.anchored else self.base))
+        before, of = self._before(gpus), self.published
+        least = of.fewest if of and self.huge else 1
+        smaller = (gpus >= least) & (gpus < self.base) & (before >= LEAST_OF * of.fewest_tokens if of else False)
+        return np.asarray((gpus > self.base) | smaller | (gpus == self.base) & changed(before, self.tokens(gpus)))
 
     def kept(self, gpus: Values) -> Kept:
-        """By size, NaN where nothing is known."""
-        larger = np.maximum(gpus, self.base).astype(np.float64)
-        unknown = np.logical_or.reduce([mask for mask, _ in self._unknown(larger)])
+        """By size, NaN where nothing is known. What a smaller size gains is what the larger one loses."""
+        unknown = np.logical_or.reduce([mask for mask, _ in self._unknown(gpus)])
         found = Kept(*(np.ones(len(gpus)) for _ in Kept._fields))
         if self.kind and self.published:
-            before, after = self.tokens(np.full(len(gpus), float(self.base))), self.tokens(larger)
-            found = published_law().kept(self.kind, self.product, self.petaflops, before, after)
+            ends, back = (self._before(gpus), self.tokens(gpus)), (gpus < self.base) & (not self.apart)
+            law = published_law().kept(self.kind, self.product, self.petaflops, *np.where(back, ends[::-1], ends))
+            found = Kept(*np.where(back, 1 / np.array((law.middle, law.high, law.low)), law))
+            found = found._replace(high=np.minimum(found.high, 1.0 if self.apart else math.inf))
         return Kept(*(np.where(self.loses(gpus), np.where(unknown, np.nan, part), 1.0) for part in found))
 
     def problem(self, gpus: int) -> str:
@@ -164,19 +183,21 @@ class Sized:
         why = next((why for mask, why in self._unknown(np.array([float(gpus)])) if mask[0]), "")
         at = self.published.fewest if self.huge and self.published and self.base < self.published.fewest else gpus
         batch = "globalBatch, " if "globalBatch" in why else "a larger globalBatch, " if "its batch" in why else ""
-        remedy = f"give {batch}scaling, or in jobRates one rate at {at} GPUs or more"
+        same = "" if gpus > self.base else " with that globalBatch"
+        remedy = f"give {batch}scaling, or in jobRates one rate at {at} GPUs or more{same}"
         return why and f"{NOT_KNOWN} for {gpus} GPUs: {why}; {remedy}"
 
     def _unknown(self, gpus: Values) -> Iterator[tuple[NDArray[np.bool_], str]]:
-        beyond, of = gpus > self.base, self.published
+        of, beyond = self.published, gpus > self.base
+        fewer = beyond if self.apart else beyond | (self.tokens(gpus) * SAME < self._before(gpus))
         if of is None:
-            yield beyond, f"no published job tells it of {self.models} on {self.product}"
+            yield fewer, f"no published job tells it of {self.models} on {self.product}"
             return
         below = f"above 100B parameters none is published below {of.fewest} GPUs of {self.product}"
         yield beyond & (self.huge and self.base < of.fewest), f"{below}, and the rate is of {self.base}"
         largest = f"the largest published job of {self.models} on {self.product} has {of.most} GPUs"
-        yield gpus > MOST_BEYOND * of.most, f"{largest} (known: up to {MOST_BEYOND} times that)"
+        yield beyond & (gpus > MOST_BEYOND * of.most), f"{largest} (known: up to {MOST_BEYOND} times that)"
         fewest = of.tokens * (1 - 1e-9) if self.batch[0] is None else LEAST_OF * of.fewest_tokens
         batch = "its batch" if any(self.batch) else f"without globalBatch the largest published one, {of.batch:,.0f},"
         few = f"{batch} leaves a GPU fewer than {fewest:,.0f} tokens of a step, and none such is published"
-        yield beyond & (self.tokens(gpus) < fewest), few
+        yield fewer & (self.tokens(gpus) < fewest), few

@@ -291,8 +291,9 @@ def normal_parts(
 def sized(source: RateSource, batch: tuple[float | None, float | None] = (None, None)) -> Sized:
     """What published jobs tell of this one's sizes."""
     per_gpu = source.per_gpu * source.wanted.flops_per_token / 1e15
-    base = source.job_rate.gpus if source.job_rate else source.pool.gpus_per_node
-    return Sized(source.wanted, source.pool.sold_as, base, per_gpu, batch, apart=source.job_rate is None)
+    rate = source.job_rate
+    base, measured = (rate.gpus, rate.batch) if rate else (source.pool.gpus_per_node, None)
+    return Sized(source.wanted, source.pool.sold_as, base, per_gpu, batch, rate is None, measured)
 
 
 def scaling(source: RateSource, gpus: straggler.Counts, conditions: Conditions) -> Kept:
@@ -315,9 +316,10 @@ def scaling(source: RateSource, gpus: straggler.Counts, conditions: Conditions) 
     return Kept(kept, kept * (1 - half), kept * (1 + half))
 
 
-def by_law(source: RateSource, gpus: straggler.Counts) -> NDArray[np.bool_]:
+def by_law(source: RateSource, gpus: straggler.Counts, conditions: Conditions | None = None) -> NDArray[np.bool_]:
     """Whether published jobs tell what these sizes keep."""
-    return np.asarray(sized(source).loses(gpus) & (not source.pool.terms.scaling_of(source.recipe)))
+    known = sized(source, conditions.batch) if conditions else sized(source)
+    return np.asarray(known.loses(gpus.astype(np.float64)) & (not source.pool.terms.scaling_of(source.recipe)))
 
 
 def _unscaled(source: RateSource, gpus: int, conditions: Conditions) -> str:
@@ -368,6 +370,11 @@ def beyond_published(source: RateSource, gpus: straggler.Counts, factors: bands.
     return np.asarray(np.minimum(1.0, factors.T / own).T if (own < 1).any() else factors)
 
 
+def _most_gpus(job: JobTerms, pool: CandidatePool, terms: Terms) -> int:
+    most = job.running.gpus if job.running else job.max_gpus or pool.gpus
+    return min(most, pool.gpus, terms.taken.get(job.name, {pool.name: most}).get(pool.name, 0))
+
+
 def conditions_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Conditions:
     """Goodput is the job's own, its pool's, the plan's; where none is given it follows from failures."""
     fit, length = job.fit, job.target.sequence_length or 0
@@ -375,10 +382,11 @@ def conditions_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Condition
     node = pool.gpus_per_node
     beside = (other for other in terms.jobs if other.name != job.name and may_use(other, pool))
     others = sum(
-        -(-min(other.running.gpus if other.running else other.max_gpus or pool.gpus, pool.gpus) // node)
+        -(-_most_gpus(other, pool, terms) // node)
         for other in beside
         if other.name not in job.after and job.name not in other.after
     )
+    others = min(others, pool.nodes)
     repairs = Repairs(pool.terms.repair_days * 24, node, pool.nodes + pool.spares, pool.nodes, others, job.tokens)
     failures = replace(terms.failures, repairs=repairs)
     return Conditions(job.goodput or pool.terms.goodput or terms.goodput or failures, (given, most))

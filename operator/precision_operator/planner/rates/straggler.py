@@ -163,10 +163,12 @@ def sampled(ordered: Rates, reference: float, nodes: int, chosen: Counts) -> Str
     slow = ordered[ordered < SLOW_BELOW * reference] / reference
     usual, numbers = np.unique(stretched(ordered[len(slow) :], nodes) / reference, return_counts=True)
     ends = np.linspace(1 - SLOW_NODE_PRIOR[1], 1 - SLOW_NODE_PRIOR[0], _LEVELS + 1)
-    levels = np.unique(np.concatenate([slow, (ends[:-1] + ends[1:]) / 2]))
+    levels = np.unique(np.concatenate([slow, ends[1:]]))
+    below = np.concatenate([ends[:1], levels[:-1]])
+    slowest = np.where(np.isin(levels, slow), levels, np.maximum(below, levels - (ends[1] - ends[0])))
     none = _none_slower(levels, slow, len(ordered), nodes, chosen)
     above = none[:, -1:] * escape(nodes, np.cumsum(numbers), chosen)
-    return _of_laws(np.concatenate([levels, usual]), np.concatenate([none, above], axis=1))
+    return _of_laws(np.concatenate([slowest, usual]), np.concatenate([none, above], axis=1))
 
 
 def _none_slower(levels: Rates, slow: Rates, measured: int, nodes: int, chosen: Counts) -> Rates:
@@ -174,10 +176,9 @@ def _none_slower(levels: Rates, slow: Rates, measured: int, nodes: int, chosen: 
     seen = np.searchsorted(np.sort(slow), levels, side="right")
     numbers, places = np.unique(seen, return_inverse=True)
     escaped = escape(nodes, numbers, chosen)[:, places]
-    least, most = 1 - SLOW_NODE_PRIOR[1], 1 - SLOW_NODE_PRIOR[0]
-    prior = np.clip((levels - least) / (most - least), 0.0, 1.0)
-    prior[-1] = 1.0
-    deeper = (seen + prior) / (len(slow) + 1)
+    ends = [min([1 - SLOW_NODE_PRIOR[1], *slow]), *np.sort(slow), 1 - SLOW_NODE_PRIOR[0]]
+    deeper = np.maximum(np.interp(levels, ends, np.arange(len(slow) + 2)), seen) / (len(slow) + 1)
+    deeper[-1] = 1.0
     logs = (len(slow) - 0.5) * np.log(_SHARES) + (measured - len(slow) - 0.5) * np.log1p(-_SHARES)
     density = np.exp(logs - logs.max()) * _SHARES  # equal steps of the logarithm
     unseen = chosen * (nodes - measured) / nodes

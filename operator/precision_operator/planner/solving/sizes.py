@@ -4,14 +4,16 @@ The gap that is reported is to a bound over all sizes in both cases. When the ti
 is the answer.
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from precision_api.kinds.capacity_plan import Objective
 from precision_operator.planner.inputs.quantities import InputProblem
-from precision_operator.planner.inputs.terms import NotKnown, OutOfTime, PlanClock, Terms
-from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.inputs.terms import NoneFound, NotKnown, OutOfTime, PlanClock, Terms
+from precision_operator.planner.rates.candidate_pool import CandidatePool, may_use
+from precision_operator.planner.rates.speed import conditions_of
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.earliest import EarliestEnds
 from precision_operator.planner.solving.options import Offer, offer_of, offers, sizes
@@ -36,11 +38,46 @@ OF_FIRST = 0.25
 OF_PRICES = 0.5
 """and of what is left then for the bound over all of them."""
 
+ROUNDS, OF_ROUND, MORE = 4, 0.6, 1.1
+"""Times that sizes are chosen until stops are those of what is chosen, the time of each, and what of it is taken."""
+STOPS = InputProblem(
+    "spec.jobs",
+    "no plan was found in which jobs beside each other share a pool's free nodes, which proves nothing. Give their "
+    "maxGPUs, or the pool more spareNodes",
+)
+
 FIRST_REACH, MOST_REACH = 1.3, 20.0
 """Factors on a plan's sizes up to which others are offered too, where it is further from the bound than asked."""
 
 SizesSolution = tuple[tuple[Offer, ...], Solution | None, tuple[InputProblem, ...]]
 """What was offered, the plan or None, and, where None is not proved, why."""
+
+
+def solve_beside(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock) -> tuple[Terms, SizesSolution]:
+    """As `solve_sizes`, and the terms with what each job is taken to have beside the others when stops for want of a
+    free node are worked out: of jobs without maxGPUs at least what the plan gives them. None is first taken to have
+    any: if no plan holds the limits then, none does, and no plan passes its bound. Raises NotKnown."""
+    names, terms = (
+        [job.name for job in terms.jobs if not job.running and job.max_gpus is None],
+        replace(terms, taken={}),
+    )
+    shared = any(conditions_of(job, pool, terms).waits for job in terms.jobs for pool in pools if may_use(job, pool))
+    terms, bound = replace(terms, taken={name: {} for name in names if shared}), 0.0
+    for number in range(ROUNDS):
+        part = clock.part(OF_ROUND) if terms.taken and number < ROUNDS - 1 else clock
+        made, solution, unproved = solve_sizes(pools, terms, part)
+        if solution is None:
+            return terms, (made, None, (*unproved, STOPS) if number else unproved)
+        bound = bound or solution.values[0] * (1 - solution.gap)
+        chosen = [slot.option for slot in solution.slots if slot.option.job.name in terms.taken]
+        taken = {option.job.name: dict(terms.taken[option.job.name]) for option in chosen}
+        if all(taken[option.job.name].get(option.pool.name, 0) >= option.gpus for option in chosen):
+            return terms, (made, replace(solution, gap=solution.gap_to(bound)), unproved)
+        for option in chosen:
+            mine = taken[option.job.name]
+            mine[option.pool.name] = max(mine.get(option.pool.name, 0), math.ceil(option.gpus * MORE))
+        terms = replace(terms, taken=taken)
+    raise NoneFound(STOPS)
 
 
 def solve_sizes(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock) -> SizesSolution:
