@@ -59,8 +59,7 @@ def simulated(measured: int, pools: int = 250) -> Simulated:
 def kept(
     share: float, rates: tuple[float, float], chosen: int, nodes: int = 200, measured: int = 50, pools: int = 400
 ) -> float:
-    """How often what is promised is reached where a share of the nodes is slow, evenly between `rates`, and a quarter of
-    all is measured."""
+    """How often what is promised is reached where a share of the nodes runs at a rate evenly between `rates`."""
     rng, reached = np.random.default_rng(chosen), 0
     for _ in range(pools):
         truth = np.ones(nodes)

@@ -1,6 +1,9 @@
 """What rates and their bands assume: a line for each, for the plan's list of everything assumed."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +19,7 @@ from precision_operator.planner.rates.speed import RateSource, by_law, condition
 from precision_operator.planner.rates.straggler import SLOW_NODE_PRIOR
 from precision_operator.planner.solving.schedule import JobSlot
 
+NOTES: Mapping[str, Any] = json.loads(files(__package__).joinpath("notes.json").read_text(encoding="utf-8"))
 SELDOM = 0.005
 """Of a job's time that it waits for repairs: less goes without saying where it leaves a node free."""
 
@@ -31,16 +35,12 @@ def assumptions(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
     for name, rate in rates:
         if rate.plus_minus is None:
             apart = _percent(releases_apart(rate.target, rate.releases_apart) - 1)
-            yield (
-                f"job rate of {name} ({rate.source}): no plusMinus is given, {apart} either way is assumed, as far as "
-                f"published rates lie apart in software {number_of(rate.releases_apart, 'release')} apart"
+            yield _said(
+                "job rate", pool=name, rate=rate, apart=apart, releases=number_of(rate.releases_apart, "release")
             )
     options = [s.option for s in slots if s.option.source.job_rate and not s.option.source.job_rate.batch]
     if at_batch := [option.job.name for option in options if option.job.fit.global_batch and not option.job.running]:
-        yield (
-            f"job rates are taken as measured with the globalBatch of {first_of(at_batch, 4)}, and change with it: "
-            "give that of jobRates"
-        )
+        yield _said("batch", jobs=first_of(at_batch, 4))
     for name, rate in rates:
         if rate.recipe in KEEPING:
             yield f"job rate of {name} with {rate.recipe}: layers that stay in BF16 are not known; without any, at risk"
@@ -50,10 +50,12 @@ def assumptions(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
     scaled = [slot for slot in slots if any(part.name == "scaling" for part in slot.option.speed.parts)]
     names = {s.option.pool.name for s in scaled if (given := s.option.pool.terms.scaling) and given.plus_minus is None}
     if names:
-        yield (
-            f"scaling of {', '.join(sorted(names))}: no plusMinus is given, "
-            f"{_percent(bands.SCALING_PLUS_MINUS)} either way is assumed for each efficiency"
-        )
+        yield _said("scaling", pools=", ".join(sorted(names)), half=_percent(bands.SCALING_PLUS_MINUS))
+
+
+def _said(name: str, **words: object) -> str:
+    text: str = NOTES["assumed"][name]
+    return text.format(**words)
 
 
 def _percent(share: float) -> str:
@@ -64,18 +66,12 @@ def _memory(slots: Sequence[JobSlot]) -> Iterator[str]:
     """What was not checked, or overridden."""
     unknown = {slot.option.pool.name for slot in slots if memory_bytes(slot.option.pool) is None}
     if unknown:
-        yield (
-            f"memory of the GPUs of {', '.join(sorted(unknown))} is not known: whether models fit is not checked, nor "
-            "a globalBatch without gpusPerReplica; give the pool's memoryGiBPerGPU"
-        )
+        yield _said("memory", pools=", ".join(sorted(unknown)))
     for slot in slots:
         option = slot.option
         why = limits_of(option.job, option.pool, option.recipe, always=True).problem(option.gpus)
         if why and option.job.running is None:
-            yield (
-                f"OVERRIDDEN by memoryCheck Ignore: {option.job.name} gets {option.gpus} GPUs of {option.pool.name}, "
-                f"but {why}"
-            )
+            yield _said("overridden", option=option, why=why)
 
 
 def _failures(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
@@ -85,10 +81,7 @@ def _failures(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
         failures = terms.failures
         rate = f"{PER_GPU_HOUR:g} interruptions of a GPU hour are assumed ({LEAST:g} to {MOST:g}: {SOURCES})"
         own = f"{failures.per_gpu_hour or 0:g} interruptions of a GPU hour, x {OWN_FACTOR:g} either way"
-        yield (
-            f"failures: {rate if failures.per_gpu_hour is None else own}; {failures.stall_seconds:g} s for a "
-            f"checkpoint, {failures.restart_minutes:g} min for a restart; give failures, or goodput"
-        )
+        yield _said("failures", rate=rate if failures.per_gpu_hour is None else own, of=failures)
     if any(isinstance(progress, Goodput) and progress.plus_minus is None for progress in given):
         yield f"goodput: no goodputPlusMinus is given, {_percent(bands.GOODPUT_PLUS_MINUS)} either way is assumed"
     for slot, progress in zip(slots, given, strict=True):
@@ -102,10 +95,7 @@ def _failures(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
         if is_whole or stopped > SELDOM:
             spare_nodes = f"{number_of(pool.spares, 'node')} kept as spares" if pool.spares else "no spare (spareNodes)"
             takes = "takes every node of" if is_whole else "has few free nodes in"
-            yield (
-                f"spares: {slot.option.job.name} {takes} {pool.name}, {spare_nodes}: where none is free it "
-                f"stops from a node's failure until its repair ({pool.terms.repair_days:g} days); {stops}"
-            )
+            yield _said("spares", job=slot.option.job.name, takes=takes, pool=pool, spares=spare_nodes, stops=stops)
 
 
 def _sizes(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
@@ -119,12 +109,9 @@ def _sizes(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
         batch = tokens * option.gpus / (option.job.target.sequence_length or 1)
         taken = "" if option.job.fit.global_batch else ", as at the smallest published size: give globalBatch"
         base = f"of {known.base} by themselves" if known.apart else f"at {known.base}"
-        middle, low, high = (_percent(float(part[0])) for part in kept)
-        yield (
-            f"size of {option.job.name}: at {option.gpus} GPUs {middle} is kept of the rate {base} ({low} to {high}), "
-            f"by published jobs of {known.models} on {known.product} with {tokens:,.0f} tokens of a GPU and step (a "
-            f"globalBatch of {batch:,.0f}{taken}); one rate of that size (jobRates) narrows it to its own plusMinus"
-        )
+        shares = {name: _percent(float(part[0])) for name, part in kept._asdict().items()}
+        words = {"option": option, "base": base, "known": known, "tokens": tokens, "batch": batch, "taken": taken}
+        yield _said("size", **words, **shares)
 
 
 def _undecided(slots: Sequence[JobSlot]) -> Iterator[str]:
@@ -138,18 +125,12 @@ def _undecided(slots: Sequence[JobSlot]) -> Iterator[str]:
             if low < 1 < high and "by published pairs" in mine.text + other.text:
                 worth = 1 - 1 / high
                 dollars = "" if option.dollars is None else f" and {readable_dollars(option.dollars * worth)} together"
-                yield (
-                    f"undecided: {other.recipe} or {option.recipe} for {job.name} on {option.pool.name}: profile both "
-                    f"({other.recipe} runs at {low:.3g} to {high:.3g} of {option.recipe}'s rate: to know is worth up "
-                    f"to {readable_days(option.days * worth)}{dollars})"
-                )
+                words = {"other": other.recipe, "option": option, "low": low, "high": high, "dollars": dollars}
+                yield _said("undecided", **words, days=readable_days(option.days * worth))
 
 
 def _unmeasured(source: RateSource, measured: int) -> str:
-    least, most = SLOW_NODE_PRIOR
     placed = "; only measured nodes are taken for fast ones" if source.pool.fastest else ""
-    return (
-        f"pool {source.pool.name}: {measured} of {source.pool.nodes} nodes were measured with {source.recipe}; how "
-        "many of the others are slow follows from how many were seen (Jeffreys' prior), and one that nobody has seen "
-        f"is assumed to be {_percent(least)} to {_percent(most)} slower{placed}"
-    )
+    least, most = map(_percent, SLOW_NODE_PRIOR)
+    words = {"measured": measured, "recipe": source.recipe, "least": least, "most": most, "placed": placed}
+    return _said("unmeasured", pool=source.pool, **words)

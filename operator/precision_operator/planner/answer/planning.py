@@ -1,17 +1,15 @@
 """From a spec and a fleet to an answer: the one function that the plugin and the operator call."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from importlib.resources import files
-from typing import Any, Literal
+from typing import Literal
 
 from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import first_of, number_of, three_digits
 from precision_api.kinds.capacity_plan import Objective, PlanSpec
-from precision_operator.planner.answer.assumptions import assumptions
+from precision_operator.planner.answer.assumptions import NOTES, assumptions
 from precision_operator.planner.answer.odds import Odds, odds
 from precision_operator.planner.answer.readable import readable_days, readable_dollars, readable_energy
 from precision_operator.planner.inputs import quantities
@@ -38,7 +36,6 @@ OF_SEARCH = 0.9
 NO_CHANCES = "the time limit ended before the chances of the deadlines were known: raise spec.solver.timeLimitSeconds"
 NAMED = 4
 """Jobs that a sentence names."""
-_NOTES: Mapping[str, Any] = json.loads(files(__package__).joinpath("notes.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +193,7 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
     used = {option.pool.name for option in chosen} if solution else {pool.name for pool in candidates}
     mine = [pool for pool in candidates if pool.name in used]
     marks = _marks(mine, solution)
-    for word, meaning in _NOTES["doubts"].items():
+    for word, meaning in NOTES["doubts"].items():
         counts = ((pool.name, marks[pool.name][word]) for pool in mine if word in marks[pool.name])
         named = [f"{name} ({number_of(count, 'node')})" for name, count in counts]
         if named:
@@ -208,7 +205,7 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
         "wide": guessed,
     }
     words = {"recipes": ", ".join(flattered), "jobs": first_of(guessed, NAMED)}
-    yield from (_NOTES[name].format(**words) for name, holds in doubts.items() if holds)
+    yield from (NOTES[name].format(**words) for name, holds in doubts.items() if holds)
     yield from assumptions(slots, read)
     paid_apart = any(option.dollars and not option.pool.terms.price_includes_power for option in chosen)
     missing = {
@@ -218,7 +215,7 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
         "no electricity": paid_apart and not read.dollars_per_kilowatt_hour,
         "no price": read.electricity_alone,
     }
-    yield from (_NOTES[name] for name, holds in missing.items() if slots and holds)
+    yield from (NOTES[name] for name, holds in missing.items() if slots and holds)
     yield from (f"pool {pool.name}: {note}" for pool in mine for note in pool.notes)
     for option in chosen:
         yield from _as_seen(option, read)

@@ -76,11 +76,6 @@ class Conditions:
     progress: Goodput | Failures
     batch: tuple[float | None, float | None]
 
-    @property
-    def waits(self) -> bool:
-        """Whether other jobs may take the nodes that it waits for."""
-        return isinstance(self.progress, Failures) and bool(self.progress.repairs and self.progress.repairs.others)
-
 
 @dataclass(frozen=True, slots=True)
 class Scaling:

@@ -31,6 +31,7 @@ from precision_operator.planner.rates.size_law import Sized
 
 MOST_GPUS = 1 << 20
 GIBIBYTE = 2**30
+ASSUMED = ", taken as the fewest that could hold it, or as published (give gpusPerReplica)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,7 @@ def limits_of(job: JobTerms, pool: CandidatePool, recipe: Recipe, always: bool =
     if sequences is None or copy is None:
         return SizeLimits(least, None, why_least)
     most = sequences * copy
-    assumed = (
-        ""
-        if fit.gpus_per_replica
-        else ", taken as the fewest that could hold it, or as published (give gpusPerReplica)"
-    )
+    assumed = "" if fit.gpus_per_replica else ASSUMED
     why_most = (
         f"a global batch of {sequences} sequences feeds {most} GPUs at most: one sequence for each copy of the "
         f"model, {copy} GPUs a copy{assumed}"

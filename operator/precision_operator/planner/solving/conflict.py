@@ -4,13 +4,10 @@ Limits are made elastic: each may be passed by a share of itself, and the sum of
 relaxation alone makes a plan possible is part of every contradiction; where there is none, several are at work.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +17,7 @@ from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.solving.budgets import BUDGETS
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.linear import run
-from precision_operator.planner.solving.options import Offer
+from precision_operator.planner.solving.options import LIMITS, Offer
 from precision_operator.planner.solving.options import offers as offers_of
 from precision_operator.planner.solving.program import TOLERANCE, AssignmentProgram, Constraint, RelaxableLimit
 from precision_operator.planner.solving.schedule import watts
@@ -162,8 +159,7 @@ def broken_by_running(pools: Sequence[CandidatePool], terms: Terms) -> Iterator[
             yield RelaxableLimit("running", f"{names} run already and take {total / most:.0%} of the {name}", most)
 
 
-_LIMITS: Mapping[str, Any] = json.loads(files(__package__).joinpath("limits.json").read_text(encoding="utf-8"))
-_WORDS: Mapping[str, Sequence[str]] = _LIMITS["words"] | {
+_WORDS: Mapping[str, Sequence[str]] = LIMITS["words"] | {
     row.name: (f"budget.{row.name} of {{limit:{row.digits}}}", f"{{amount:{row.digits}}} {row.unit} more")
     for row in BUDGETS
 }
@@ -186,7 +182,7 @@ def told(relaxation: Relaxation) -> str:
 
 def way_out(conflict: Conflict, tried: bool) -> str:
     """The smallest relaxation, in one sentence; `tried`: only some sizes were, and nothing is proved. Empty: none."""
-    way = _LIMITS["ways out"][2 * tried + conflict.queued]
+    way = LIMITS["ways out"][2 * tried + conflict.queued]
     return f"{way}: {told(conflict.smallest)}" if conflict.smallest else ""
 
 

@@ -1,8 +1,11 @@
 """What each job may be given: pool, recipe and size, with days, power, energy and money of each choice."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from math import ceil, inf
+from typing import Any
 
 from precision_api.facts.recipes import Recipe, recipe_text
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
@@ -12,6 +15,8 @@ from precision_operator.planner.rates.pool_sizes import Sizes
 from precision_operator.planner.rates.size_law import FASTEST, NOT_KNOWN
 from precision_operator.planner.rates.speed import NOT_MEASURED, RateSource, Speed, conditions_of, days, speed
 from precision_operator.planner.solving.catalog import Catalog, block_counts
+
+LIMITS: Mapping[str, Any] = json.loads(files(__package__).joinpath("limits.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +156,15 @@ def _problem(option: Option, terms: Terms) -> str:
     """Why a choice can't be made whatever the others are; empty where it can."""
     if option.days > MOST_DAYS:
         return f"{option.gpus} GPUs would take {option.days / 365:.0f} years"
-    unpaid = option.dollars is None and ("cost" in terms.objectives or "dollars" in terms.limits.budgets)
-    if unpaid and option.gpu_dollars_per_hour is not None:
-        return (
-            "its power is not known, so dollarsPerKilowattHour can't be counted: measure it again, "
-            "or give priceIncludesPower"
-        )
-    if option.dollars is None and "cost" in terms.objectives:
-        return "has no price: give dollarsPerGPUHour, or order by time or energy"
-    if option.dollars is None and "dollars" in terms.limits.budgets:
-        return "has no price, so a money budget can't be held: give dollarsPerGPUHour"
-    if option.megawatt_hours is None and "energy" in terms.objectives:
-        return "its power is not known: measure it again, or order by cost or time"
-    if option.megawatt_hours is None and "megawattHours" in terms.limits.budgets:
-        return "its power is not known, so an energy budget can't be held: measure it again"
-    return ""
+    asked, money = {*terms.objectives, *terms.limits.budgets}, {"cost", "dollars"}
+    lacking = [name for name in LIMITS["unknown"] if name in asked and _is_unknown(option, name in money)]
+    unpaid = money & {*lacking} and option.gpu_dollars_per_hour is not None
+    text: str = LIMITS["unknown"]["electricity" if unpaid else lacking[0]] if lacking else ""
+    return text
+
+
+def _is_unknown(option: Option, money: bool) -> bool:
+    return (option.dollars if money else option.megawatt_hours) is None
 
 
 def _option(job: JobTerms, sizes: Sizes, place: int, terms: Terms) -> Option:

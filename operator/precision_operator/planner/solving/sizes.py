@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from precision_api.kinds.capacity_plan import Objective
 from precision_operator.planner.inputs.quantities import InputProblem
-from precision_operator.planner.inputs.terms import NoneFound, NotKnown, OutOfTime, PlanClock, Terms
+from precision_operator.planner.inputs.terms import Failures, NoneFound, NotKnown, OutOfTime, PlanClock, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool, may_use
 from precision_operator.planner.rates.speed import conditions_of
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.earliest import EarliestEnds
-from precision_operator.planner.solving.options import Offer, offer_of, offers, sizes
+from precision_operator.planner.solving.options import LIMITS, Offer, offer_of, offers, sizes
 from precision_operator.planner.solving.prices import Market, priced
 from precision_operator.planner.solving.schedule import in_turn
 from precision_operator.planner.solving.search import Search
@@ -40,11 +40,7 @@ OF_PRICES = 0.5
 
 ROUNDS, OF_ROUND, MORE = 4, 0.6, 1.1
 """Times that sizes are chosen until stops are those of what is chosen, the time of each, and what of it is taken."""
-STOPS = InputProblem(
-    "spec.jobs",
-    "no plan was found in which jobs beside each other share a pool's free nodes, which proves nothing. Give their "
-    "maxGPUs, or the pool more spareNodes",
-)
+STOPS = InputProblem("spec.jobs", LIMITS["stops"])
 
 FIRST_REACH, MOST_REACH = 1.3, 20.0
 """Factors on a plan's sizes up to which others are offered too, where it is further from the bound than asked."""
@@ -61,7 +57,8 @@ def solve_beside(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock)
         [job.name for job in terms.jobs if not job.running and job.max_gpus is None],
         replace(terms, taken={}),
     )
-    shared = any(conditions_of(job, pool, terms).waits for job in terms.jobs for pool in pools if may_use(job, pool))
+    progress = (conditions_of(job, pool, terms).progress for job in terms.jobs for pool in pools if may_use(job, pool))
+    shared = any(isinstance(of, Failures) and of.repairs and of.repairs.others for of in progress)
     terms, bound = replace(terms, taken={name: {} for name in names if shared}), 0.0
     for number in range(ROUNDS):
         part = clock.part(OF_ROUND) if terms.taken and number < ROUNDS - 1 else clock
