@@ -114,13 +114,14 @@ def test_a_plan_of_figures_that_nobody_measured_begins_with_that_and_says_it_onc
 def test_two_clusters_are_one_fleet_in_which_nothing_of_one_name_is_joined(tmp_path: Path) -> None:
     both = ("--fleet", f"east={tmp_path / 'east.json'}", "--fleet", f"west={tmp_path / 'west.json'}")
     for cluster, speed in (("east", 8e4), ("west", 16e4)):
-        rows = [node("n", [rate(tokens_per_second=speed)], count=16, rack="r")]
-        (tmp_path / f"{cluster}.json").write_text(fleet(pool("H100", *rows)).model_dump_json(by_alias=True))
-    (tmp_path / "plan.yaml").write_text(plan_text([job("a", pools=["west/H100"]), job("b", pools=["east/H100"])]))
+        nodes = [node("n", [rate(tokens_per_second=speed)], count=16, rack="r")]
+        (tmp_path / f"{cluster}.json").write_text(fleet(pool("H100", *nodes)).model_dump_json(by_alias=True))
+    jobs = [job(name, pools=[where], globalBatch=10**6) for name, where in (("a", "west/H100"), ("b", "east/H100"))]
+    (tmp_path / "plan.yaml").write_text(plan_text(jobs))
     done = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "plan.yaml"), *both, "-o", "json", AT])
-    jobs = {row["name"]: row for row in json.loads(done.stdout)["jobs"]}
-    assert (jobs["a"]["gpus"], jobs["a"]["pool"], jobs["b"]["pool"]) == (128, "west/H100", "east/H100")
-    assert float(jobs["b"]["days"]["mid"]) == pytest.approx(2 * float(jobs["a"]["days"]["mid"]), rel=0.01)
+    rows = {row["name"]: row for row in json.loads(done.stdout)["jobs"]}
+    assert (rows["a"]["gpus"], rows["a"]["pool"], rows["b"]["pool"]) == (128, "west/H100", "east/H100")
+    assert float(rows["b"]["days"]["mid"]) == pytest.approx(2 * float(rows["a"]["days"]["mid"]), rel=0.01)
 
 
 @pytest.mark.parametrize("words", [["east.json", "west=b.json"], ["a=east.json", "a=east.json"], ["=east.json"]])
