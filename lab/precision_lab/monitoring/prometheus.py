@@ -29,6 +29,7 @@ class Target:
     address: str
     """`127.0.0.1:PORT`."""
     paths: tuple[str, ...] = ("/metrics",)
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +148,12 @@ def configuration(settings: PrometheusSettings) -> dict[str, Any]:
 
 
 def _job(target: Target, shard: int) -> dict[str, Any]:
+    labels = dict(target.labels) | {"job": target.job, "shard": str(shard)}
     return {
         "job_name": f"{target.job} {target.address} {shard}",
         "metrics_path": target.paths[shard],
         "honor_labels": True,
-        "static_configs": [{"targets": [target.address], "labels": {"job": target.job, "shard": str(shard)}}],
+        "static_configs": [{"targets": [target.address], "labels": labels}],
         "metric_relabel_configs": [{"action": "labeldrop", "regex": "shard"}],
     }
 
