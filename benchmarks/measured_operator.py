@@ -9,7 +9,9 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from precision_operator.__main__ import arguments, run
 from precision_operator.cluster.log_format import log_plainly
@@ -57,26 +59,31 @@ def answer(loop: Loop) -> None:
         print(json.dumps(state), flush=True)
 
 
-async def measured(loop: Loop) -> None:
-    """The operator, beside a beat."""
-    beating = asyncio.create_task(loop.beat())
-    await run(arguments(sys.argv[1:]))
+async def beside(beat: Coroutine[Any, Any, None], options: list[str]) -> None:
+    """The operator, beside a beat of its loop."""
+    beating = asyncio.create_task(beat)
+    await run(arguments(options))
     beating.cancel()
 
 
-def main() -> int:
-    """Exit code: 0 after a signal, 3 when the Lease was lost."""
+def run_to_end(beat: Coroutine[Any, Any, None], options: list[str], loop: Loop | None = None) -> int:
+    """The operator and the beat on that loop (None: a plain one). Exit code: 0 after a signal, 3 when the Lease was
+    lost."""
     log_plainly()
     quiet_kopf()
-    loop = Loop()
-    threading.Thread(target=answer, args=(loop,), name="asked", daemon=True).start()
     try:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(measured(loop))
+        with asyncio.Runner(loop_factory=(lambda: loop) if loop else None) as runner:
+            runner.run(beside(beat, options))
     except LeaseLost as error:
         print(error, file=sys.stderr)
         return 3
     return 0
+
+
+def main() -> int:
+    loop = Loop()
+    threading.Thread(target=answer, args=(loop,), name="asked", daemon=True).start()
+    return run_to_end(loop.beat(), sys.argv[1:], loop)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from precision_operator.__main__ import arguments, run
-from precision_operator.cluster.log_format import log_plainly
-from precision_operator.cluster.watching import quiet_kopf
+from benchmarks.measured_operator import run_to_end
 from precision_operator.core.admission import turns
 from precision_operator.core.admission.limits import LIMITS
-from precision_operator.shell.leader_election import LeaseLost
 
 BEAT_SECONDS, LINE_SECONDS = 0.05, 1.0
 """Twenty beats a second take a thousandth of a core."""
@@ -39,12 +36,6 @@ async def beat(path: Path) -> None:
                 held, due = 0.0, began + LINE_SECONDS
 
 
-async def beating(path: Path, options: list[str]) -> None:
-    task = asyncio.create_task(beat(path))
-    await run(arguments(options))
-    task.cancel()
-
-
 def take_out(code: str) -> None:
     """No agent waits for this reason any more. KeyError where there is no such check."""
     assert LIMITS[code]
@@ -53,18 +44,10 @@ def take_out(code: str) -> None:
 
 
 def main() -> int:
-    """As the operator's own: 0 after a signal, 3 when the Lease was lost."""
-    log_plainly()
-    quiet_kopf()
     words = sys.argv[1:]
     if words[0].startswith("--without="):
         take_out(words.pop(0).partition("=")[2])
-    try:
-        asyncio.run(beating(Path(words[0]), words[1:]))
-    except LeaseLost as error:
-        print(error, file=sys.stderr)
-        return 3
-    return 0
+    return run_to_end(beat(Path(words[0])), words[1:])
 
 
 if __name__ == "__main__":
