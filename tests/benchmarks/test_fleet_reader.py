@@ -38,8 +38,8 @@ def test_each_broken_rule_is_found_and_no_other_by_the_standard_library_alone(ru
     for path, text in zip(paths, written, strict=True):
         path.write_text(text)
     done = subprocess.run([sys.executable, "-I", "-S", reader.__file__, *paths], capture_output=True, text=True)
-    *found, total = done.stdout.splitlines()
-    assert {line.partition(" ")[2].partition(": ")[0] for line in found if line[0] != " "} == ({rule} - {""})
+    *findings, total = done.stdout.splitlines()
+    assert {line.partition(" ")[2].partition(": ")[0] for line in findings if line[0] != " "} == ({rule} - {""})
     assert (done.returncode, total.split(",")[0]) == (int(rule != ""), "8 agents")
 
 

@@ -285,6 +285,6 @@ async def test_the_operator_that_asks_itself_reads_its_own_deployment_and_rights
         return f'{{"at": "{port}", "by": "{pod["metadata"]["name"]}"}}'
 
     with through_kubectl(Reach(), 30.0) as cluster:
-        made = checked(await looked_at(cluster, scrape, own=f"{NAME}operator"))["checks"]
+        made = checked(await looked_at(cluster, scrape, asker=f"{NAME}operator"))["checks"]
     assert [row["check"] for row in made if row["state"] != "ok"] == ["pull Secrets"]
     assert made[-1]["message"] == "answers; last scraped at 9464 by exporter-0"

@@ -25,7 +25,7 @@ class Selector:
 def chosen(expr: str, dashboard: Dashboard, **choices: str) -> str:
     """The expression with every variable replaced: by its default, by everything, or by what `choices` says."""
     values = {v.name: choices.get(v.name, v.default or EVERYTHING) for v in dashboard.variables}
-    replaced = re.sub(r"\$(\w+)", lambda found: values[found.group(1)], expr)
+    replaced = re.sub(r"\$(\w+)", lambda variable: values[variable.group(1)], expr)
     assert "$" not in replaced, f"a variable that {dashboard.uid} lacks: {replaced}"
     return replaced
 
@@ -45,7 +45,7 @@ def selectors(expr: str) -> list[Selector]:
 def _walk(node: Any, deduplicated: bool) -> Iterator[Selector]:
     kind = type(node).__name__
     if kind == "VectorSelector":
-        matchers = [f'{one.name}{_OPERATORS[str(one.op)]}"{one.value}"' for one in node.matchers.matchers]
+        matchers = [f'{match.name}{_OPERATORS[str(match.op)]}"{match.value}"' for match in node.matchers.matchers]
         yield Selector(node.name, ",".join(matchers), deduplicated)
     elif kind == "MatrixSelector":
         yield from _walk(node.vector_selector, deduplicated)

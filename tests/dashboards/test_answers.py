@@ -35,9 +35,10 @@ def fleet(nodes: Sequence[Node], phase: str = "Complete", skipped: int = 0, **re
     can = 24 - skipped
     counts = {"matched": 24, "skipped": skipped, "eligible": can, "succeeded": len(nodes), "queued": can - len(nodes)}
     profile = profile_object(status={"phase": phase, "nodes": counts, "reasons": rows})
-    body, own = build(store_of(profile, *(node.report("nightly") for node in nodes)).view()), OwnMetrics(process=False)
-    own.tell(body)
-    return body.text + own.text()
+    reports = [node.report("nightly") for node in nodes]
+    body, metrics = build(store_of(profile, *reports).view()), OwnMetrics(process=False)
+    metrics.tell(body)
+    return body.text + metrics.text()
 
 
 WELL = fleet(NODES)

@@ -10,11 +10,11 @@ from precision_operator.shell.telemetry import Telemetry
 
 
 def test_a_rule_is_evaluated_after_all_that_it_reads() -> None:
-    known: set[str] = set()
+    recorded: set[str] = set()
     for level in levels():
         for rule in level:
-            assert set(re.findall(r"precision:[a-z0-9_:]+", rule.expr)) <= known | {rule.record}, rule.record
-        known |= {rule.record for rule in level}
+            assert set(re.findall(r"precision:[a-z0-9_:]+", rule.expr)) <= recorded | {rule.record}, rule.record
+        recorded |= {rule.record for rule in level}
     assert sum(map(len, levels())) == sum(len(group.rules) for group in GROUPS)
 
 

@@ -94,12 +94,12 @@ def test_a_dashboard_lets_choose_data_source_and_pool_and_keeps_them_on_the_way_
     assert (link["type"], link["tags"]) == ("dashboards", ["precision-profiler"])
     assert link["includeVars"]
     assert link["keepTime"]
-    variables = {one["name"]: one for one in made["templating"]["list"]}
+    variables = {choice["name"]: choice for choice in made["templating"]["list"]}
     assert variables["datasource"]["type"] == "datasource"
-    asked_for = {name: one["query"]["query"] for name, one in variables.items() if one["type"] == "query"}
+    asked_for = {name: choice["query"]["query"] for name, choice in variables.items() if choice["type"] == "query"}
     assert asked_for["cluster"] == "label_values(precision_profile_nodes, cluster)"
     assert asked_for["pool"].startswith('label_values(precision_pool_nodes{cluster=~"$cluster"')
-    asked = {one["datasource"]["uid"] for one in variables.values() if one["type"] == "query"}
+    asked = {choice["datasource"]["uid"] for choice in variables.values() if choice["type"] == "query"}
     assert asked == {"${datasource}"}
 
 
@@ -137,12 +137,12 @@ def test_every_expression_is_promql_over_series_that_exist_and_two_exporters_cha
 ) -> None:
     for part in _selectors(dashboard, panel):
         assert _known(part.metric), part.metric
-        own = part.metric.startswith(("precision:", "precision_agent_", "precision_operator_")) or part.metric in (
+        single = part.metric.startswith(("precision:", "precision_agent_", "precision_operator_")) or part.metric in (
             "ALERTS",
             "precision_exporter_render_seconds_sum",
             "precision_exporter_render_seconds_count",
         )
-        assert own or part.deduplicated, f"{part.metric} is read once for each exporter"
+        assert single or part.deduplicated, f"{part.metric} is read once for each exporter"
 
 
 @panels
@@ -159,10 +159,10 @@ def test_a_value_is_shown_in_the_unit_of_its_series(dashboard: Dashboard, panel:
         column = next((column for column in panel.columns if column.query == number), None)
         shown = (column.unit if column else "") or query.unit or panel.unit
         value = query.expr.partition(" and on ")[0]  # what follows chooses series
-        found = {unit for s in selectors(chosen(value, dashboard)) if (unit := UNITS_OF.get(s.metric))}
-        plain = len(found) == 1 and "/" not in query.expr.replace("$", "") and "count" not in query.expr
+        units = {unit for s in selectors(chosen(value, dashboard)) if (unit := UNITS_OF.get(s.metric))}
+        plain = len(units) == 1 and "/" not in query.expr.replace("$", "") and "count" not in query.expr
         if plain and "timestamp" not in query.expr and (panel.kind != "table" or column):
-            assert shown in SHOWN_AS[found.pop()], f"{panel.title}: {query.expr} shown as {shown}"
+            assert shown in SHOWN_AS[units.pop()], f"{panel.title}: {query.expr} shown as {shown}"
 
 
 @panels
@@ -228,11 +228,11 @@ def test_a_node_in_a_table_links_to_its_dashboard_with_the_variables_kept(dashbo
 def test_a_line_for_each_recipe_has_the_recipes_colour_of_the_report(dashboard: Dashboard, panel: Panel) -> None:
     if panel.kind != "timeseries" or not any(query.legend.startswith("{{recipe}}") for query in panel.queries):
         return
-    found = {line.value: line.colour for line in panel.colours}
+    colours = {line.value: line.colour for line in panel.colours}
     coloured = {recipe: RECIPE_COLOURS[recipe] for recipe in by_default(None)}
-    assert coloured.items() <= found.items()
-    (drawn,) = (each for each in grafana(dashboard)["panels"] if each["title"] == panel.shown_title)
-    overrides = {each["matcher"]["options"]: each["properties"] for each in drawn["fieldConfig"]["overrides"]}
+    assert coloured.items() <= colours.items()
+    (drawn,) = (drawing for drawing in grafana(dashboard)["panels"] if drawing["title"] == panel.shown_title)
+    overrides = {rule["matcher"]["options"]: rule["properties"] for rule in drawn["fieldConfig"]["overrides"]}
     for recipe, colour in coloured.items():
         (matched,) = (pattern for pattern in overrides if re.match(pattern.strip("/"), f"{recipe} nightly"))
         assert overrides[matched] == [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}]
@@ -267,7 +267,7 @@ def test_alerts_are_sorted_by_rank_and_not_by_name() -> None:
 
 
 def _selectors(dashboard: Dashboard, panel: Panel, **choices: str) -> list[Selector]:
-    return [found for query in panel.queries for found in selectors(chosen(query.expr, dashboard, **choices))]
+    return [selector for query in panel.queries for selector in selectors(chosen(query.expr, dashboard, **choices))]
 
 
 def _known(metric: str) -> bool:
@@ -279,8 +279,8 @@ def _known(metric: str) -> bool:
 def test_every_annotation_reads_recorded_series() -> None:
     for dashboard in DASHBOARDS:
         for annotation in dashboard.annotations:
-            found = selectors(chosen(annotation.expr, dashboard))
-            assert all(selector.metric in RECORDED_UNITS for selector in found)
+            chosen_selectors = selectors(chosen(annotation.expr, dashboard))
+            assert all(selector.metric in RECORDED_UNITS for selector in chosen_selectors)
 
 
 def test_all_expressions_of_all_dashboards_are_looked_at() -> None:

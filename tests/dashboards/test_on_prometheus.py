@@ -37,7 +37,7 @@ def values(shown: Shown, panel: Panel, expr: str) -> list[float]:
     if panel.kind in ("timeseries", "heatmap"):
         end = time.time()
         series = shown.prometheus.query_range(expr, end - 5 * DAY, end, 3600)
-        return [float(value) for one in series for _, value in one["values"]]
+        return [float(value) for line in series for _, value in line["values"]]
     return [sample.value for sample in shown.prometheus.query(expr)]
 
 
@@ -45,12 +45,12 @@ def values(shown: Shown, panel: Panel, expr: str) -> list[float]:
 def test_a_panel_has_figures_in_its_unit_or_says_why_not(shown: Shown, dashboard: Dashboard, panel: Panel) -> None:
     for number, query in enumerate(panel.queries, 1):
         expr = chosen(query.expr, dashboard, node=shown.sweeps[-1].planted.slow)
-        found = [value for value in values(shown, panel, expr) if not math.isnan(value)]
-        assert found or panel.empty not in ("", NONE_HERE), f"nothing for {expr}"  # this fleet has plans
+        figures = [value for value in values(shown, panel, expr) if not math.isnan(value)]
+        assert figures or panel.empty not in ("", NONE_HERE), f"nothing for {expr}"  # this fleet has plans
         column = next((column.unit for column in panel.columns if column.query == number), "")
         unit = column or query.unit or panel.unit
         low, high = RANGES[unit]
-        assert all(low <= value <= high for value in found), f"{unit}: {min(found)} to {max(found)} from {expr}"
+        assert all(low <= value <= high for value in figures), f"{unit}: {min(figures)} to {max(figures)} from {expr}"
 
 
 def test_every_rule_is_evaluated_without_an_error(shown: Shown) -> None:
@@ -76,40 +76,40 @@ def test_two_exporters_count_every_node_once(shown: Shown) -> None:
 
 def test_the_plans_of_the_fleet_are_told_with_their_phases_and_with_what_a_story_costs(shown: Shown) -> None:
     phases = shown.prometheus.query("max by (plan, phase) (precision_plan_phase) == 1")
-    assert {(one.labels["plan"], one.labels["phase"]) for one in phases} == {
+    assert {(phase.labels["plan"], phase.labels["phase"]) for phase in phases} == {
         (SOLVED, "Solved"),
         (INFEASIBLE, "Infeasible"),
         (BOUND, "Solved"),
     }
     dollars = [float(sweep.plans[0]["status"]["totals"]["dollars"]) for sweep in shown.sweeps]
     assert dollars[-1] > dollars[0], "a hot rack and a worse driver"
-    (told,) = {one.value for one in shown.prometheus.query("precision_plan_cost_dollars")}
-    assert told == dollars[-1]
+    (cost,) = {sample.value for sample in shown.prometheus.query("precision_plan_cost_dollars")}
+    assert cost == dollars[-1]
 
 
 def test_the_overview_tells_each_planted_story(shown: Shown) -> None:
     fleet = DASHBOARDS[0]
-    told = {}
+    samples = {}
     for panel in fleet.panels:
         if panel.kind in ("stat", "table"):
-            told[panel.title] = shown.prometheus.query(chosen(panel.queries[0].expr, fleet))
+            samples[panel.title] = shown.prometheus.query(chosen(panel.queries[0].expr, fleet))
     planted = shown.sweeps[-1].planted
-    stats = {title: told[title][0].value for title in told if len(told[title]) == 1 and not told[title][0].labels}
+    stats = {title: rows[0].value for title, rows in samples.items() if len(rows) == 1 and not rows[0].labels}
     assert stats["Slow nodes"] == 1
     assert stats["Silent fallbacks"] == 1
     assert stats["Throttled nodes"] == len(planted.throttled)
     assert stats["Power not valid"] == 1
     assert stats["Degraded pools"] == 1
-    faults = {(sample.labels["node"], sample.labels["fault"]) for sample in told["Nodes that need a look"]}
+    faults = {(sample.labels["node"], sample.labels["fault"]) for sample in samples["Nodes that need a look"]}
     assert faults == {
         (planted.slow, "slow"),
         (planted.fallback, "fallback"),
         (planted.power, "power_invalid"),
         *((node, "throttled") for node in planted.throttled),
     }
-    hot = {s.labels.get("nvlink_domain") for s in told["Nodes that need a look"] if s.labels["fault"] == "throttled"}
+    hot = {s.labels.get("nvlink_domain") for s in samples["Nodes that need a look"] if s.labels["fault"] == "throttled"}
     assert hot == {"gb200-rack.2"}
-    behind = {sample.labels["pool"]: sample.value for sample in told["Pools behind their best, by recipe"]}
+    behind = {sample.labels["pool"]: sample.value for sample in samples["Pools behind their best, by recipe"]}
     assert max(behind, key=lambda pool: behind[pool]) == planted.driver_pool
     assert behind[planted.driver_pool] == pytest.approx(0.04, abs=0.01)
 

@@ -56,9 +56,9 @@ def repeated(**values: list[str]) -> list[dict[str, Any]]:
 
 def test_a_repeated_panel_stands_once_for_each_value() -> None:
     made = repeated(pool=["p1", "p2"])
-    assert [one["display"]["name"] for one in made] == ["Rate: p1 (×)", "Rate: p2 (×)"]
-    for one, pool in zip(made, ("p1", "p2"), strict=True):
-        for query in one["queries"]:
+    assert [panel["display"]["name"] for panel in made] == ["Rate: p1 (×)", "Rate: p2 (×)"]
+    for panel, pool in zip(made, ("p1", "p2"), strict=True):
+        for query in panel["queries"]:
             assert f'pool=~"{pool}"' in query["spec"]["plugin"]["spec"]["query"]
 
 
@@ -66,5 +66,5 @@ def test_lines_are_asked_for_one_by_one_so_that_each_has_its_colour() -> None:
     (made,) = repeated(pool=["p1"])
     expressions = [query["spec"]["plugin"]["spec"]["query"] for query in made["queries"]]
     assert ['"nvfp4"' in expr for expr in expressions] == [False, True]
-    colours = [(one["queryIndex"], one["colorValue"]) for one in made["plugin"]["spec"]["querySettings"]]
+    colours = [(setting["queryIndex"], setting["colorValue"]) for setting in made["plugin"]["spec"]["querySettings"]]
     assert colours == [(0, "#767676"), (1, "#D55E00")]

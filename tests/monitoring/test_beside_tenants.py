@@ -49,8 +49,8 @@ def hostile(case: Case) -> Iterator[tuple[str, str]]:
     for (namespace, (figure, reasons, lacks)), family in product(TENANTS.items(), FAMILIES):
         if family.name not in read or "profile_namespace" not in family.labels or re.search(lacks, family.name):
             continue
-        own = {"profile_namespace": [namespace], "nodes_of": [f"{namespace}/nightly"], "profile": ["nightly"]}
-        choices: Mapping[str, tuple[str, ...] | list[str]] = {**SAID, **of, **own, "reason": reasons}
+        names = {"profile_namespace": [namespace], "nodes_of": [f"{namespace}/nightly"], "profile": ["nightly"]}
+        choices: Mapping[str, tuple[str, ...] | list[str]] = {**SAID, **of, **names, "reason": reasons}
         value = figure if re.search("ratio|tokens|watts", family.name) else "0" if "time" in family.name else "1"
         for labels in product(*(choices.get(label, (namespace,)) for label in family.labels)):
             yield family.name + label_text(dict(zip(family.labels, labels, strict=True))), f"{value}x400"

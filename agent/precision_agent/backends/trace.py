@@ -103,7 +103,8 @@ def gaps(launched: Iterable[Launch]) -> dict[str, float]:
     Regions are told by their order: `launched` are sorted by their start, and each replays one graph.
     """
     runs = [tuple(run) for _, run in groupby(launched, key=lambda launch: launch.region)]
-    starts = [run[0].start for run in runs[1:]] + [max((one.end for run in runs[-1:] for one in run), default=0.0)]
+    last_end = max((launch.end for run in runs[-1:] for launch in run), default=0.0)
+    starts = [*(run[0].start for run in runs[1:]), last_end]
     idle: dict[str, list[float]] = {}
     for run, end in zip(runs, starts, strict=False):
         idle.setdefault(run[0].region, []).append(end - run[0].start - union([launch.span for launch in run]))

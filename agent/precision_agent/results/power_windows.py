@@ -219,7 +219,7 @@ def device_memory(
 ) -> DeviceMemory | None:
     """The most memory that NVML counted as used on any GPU within the windows; None where it told nothing there."""
     totals, before = {gpu.uuid: gpu.memory_bytes for gpu in gpus}, {gpu.uuid: gpu for gpu in health}
-    part, found = products.part(product), []
+    part, memories = products.part(product), []
     for uuid, recording in recordings.items():
         idle, values = before.get(uuid, Health(uuid)), values_within(recording.used_bytes, windows)
         is_numa, is_grace = idle.numa_node is not None, part is not None and part.form == "Grace"
@@ -229,8 +229,8 @@ def device_memory(
         counted = ", ".join(name for name, holds in marks.items() if holds)
         if values:
             used = max(0, max(values) - off)
-            found.append(DeviceMemory(used_bytes=used, total_bytes=totals.get(uuid), counted=counted))
-    return max(found, key=lambda memory: memory.used_bytes, default=None)
+            memories.append(DeviceMemory(used_bytes=used, total_bytes=totals.get(uuid), counted=counted))
+    return max(memories, key=lambda memory: memory.used_bytes, default=None)
 
 
 def power_trace(recordings: Mapping[str, Recording], started_at: str, began: float) -> PowerTrace | None:

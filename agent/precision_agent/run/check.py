@@ -189,10 +189,10 @@ class Call:
 
     def refused(self, sha256: str | None, split: str) -> Verdict | None:
         """Why nothing has to be measured to see that there is no answer."""
-        given, gpus = _given(), self.reference.request.node.gpus
+        visible, gpus = _given(), self.reference.request.node.gpus
         all_of = gpus if self.simulated else len([*OF_NODE.glob("*:*")])
-        if given is not None and given < min(gpus, all_of) and gpus != len(self.uuids or ()):
-            typer.echo(f"precision-agent: nothing is judged: {given} of the node's {all_of} GPUs are here", err=True)
+        if visible is not None and visible < min(gpus, all_of) and gpus != len(self.uuids or ()):
+            typer.echo(f"precision-agent: nothing is judged: {visible} of the node's {all_of} GPUs are here", err=True)
             return Verdict("Inconclusive", "PartialNode")
         same = sha256 is None or sha256.strip().lower().removeprefix("sha256:") == self.sha256
         if problem := self.reference.problem(datetime.now(UTC)) if same else "ReferenceReplaced":

@@ -116,8 +116,8 @@ def warm_up(
 def _slice(answers: Sequence[object], recordings: Mapping[str, Recording]) -> Slice:
     samples: list[Any] = [answer for answer in answers if not isinstance(answer, Failure)]
     span = [Window(min(sample.start for sample in samples), max(sample.end for sample in samples))]
-    celsius = [fmean(values) for one in recordings.values() if (values := values_within(one.celsius, span))]
-    mhz = [fmean(values) for one in recordings.values() if (values := values_within(one.sm_mhz, span))]
+    celsius = [fmean(values) for recording in recordings.values() if (values := values_within(recording.celsius, span))]
+    mhz = [fmean(values) for recording in recordings.values() if (values := values_within(recording.sm_mhz, span))]
     return Slice(
         at=span[0].end,
         step_seconds=max(sample.seconds for sample in samples),

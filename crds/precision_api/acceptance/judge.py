@@ -55,8 +55,9 @@ def limits(golden: Golden, check: Check, recipes: int, detect: float | None = No
 def finds(golden: Mapping[Recipe, Golden], recipes: Sequence[Recipe]) -> dict[str, float]:
     """The deficit (per cent) that each check usually finds with all `recipes`, without checks that find none."""
     checks: tuple[Check, ...] = "reference", "node", "change"
-    found = {check: [limits(golden[it], check, len(recipes)) for it in recipes if it in golden] for check in checks}
-    bounds = ((check, rows) for check, rows in found.items() if any(rows))
+    listed = [golden[recipe] for recipe in recipes if recipe in golden]
+    limits_of = {check: [limits(row, check, len(recipes)) for row in listed] for check in checks}
+    bounds = ((check, rows) for check, rows in limits_of.items() if any(rows))
     return {check: max(-percent(-it.detect) if it else math.inf for it in rows) for check, rows in bounds}
 
 

@@ -63,8 +63,8 @@ def difference(speedup: Interval | None, floor: float | None) -> Difference | No
 def result_over(result: MeasurementResult, over: Recipe) -> tuple[MeasurementResult, str]:
     """The full result with speedups over that recipe, and what is to be said of them. What they are made of, and how
     energy and losses compare, is unknown then. ValueError where the recipe was not measured."""
-    own = next((it for it in result.recipes if it.recipe == result.baseline), None)
-    why = (own and withheld(own.recipe, own.availability, own.verification.verdict)) or ""
+    before = next((it for it in result.recipes if it.recipe == result.baseline), None)
+    why = (before and withheld(before.recipe, before.availability, before.verification.verdict)) or ""
     if over == result.baseline and not why:
         return result, ""
     if over != result.baseline and why:
@@ -91,7 +91,9 @@ def result_over(result: MeasurementResult, over: Recipe) -> tuple[MeasurementRes
         def speedup(mode: Mode | None) -> Interval | None:
             return ratio(figure(row, mode), figure(base, mode)) if stands and row is not base else None
 
-        meaning = Meaning(kind="unknown", sentence=said) if base is own and row is not own and row.meaning else None
+        meaning = (
+            Meaning(kind="unknown", sentence=said) if base is before and row is not before and row.meaning else None
+        )
         fields: dict[str, Any] = {"meaning": meaning, "quantization_tax": None, "quantization_tax_most": None}
         fields["sums"] = tuple(part.model_copy(update={"speedup": speedup(part.mode)}) for part in row.sums)
         if row.training:

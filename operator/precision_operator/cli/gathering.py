@@ -152,8 +152,9 @@ async def _world(
         settings = settings if is_missing or reader.asks_class else replace(settings, priority_class="")
     gatherer = Gatherer(cluster, lists.cache, settings, (), reader, patience=None, clock=cluster.server_time.now)
     # A profile whose ConfigMap may not be read is known by its name alone.
-    known = (replace(p, spec=None, problem="its ConfigMap may not be read") if p.uid in unread else p for p in profiles)
-    seen = await gatherer.observe_with(tuple(known))
+    unreadable = "its ConfigMap may not be read"
+    shown = (replace(p, spec=None, problem=unreadable) if p.uid in unread else p for p in profiles)
+    seen = await gatherer.observe_with(tuple(shown))
     uids = {str(raw["metadata"]["name"]): uid for uid, raw in seen.nodes.items()}
     named = ((p, name, refusal) for p, by_node in refusals.items() for name, refusal in by_node.items())
     refused = {(p, uids.get(name, name)): refusal for p, name, refusal in named if name in uids or statuses}

@@ -227,8 +227,8 @@ def load() -> Api:
             importlib.import_module("transformer_engine.pytorch.attention.rope")
     except Exception as error:  # an import of native code fails in many ways: all of them mean that it isn't there
         raise Unusable(f"loading Transformer Engine: {type(error).__name__}: {error}"[:500]) from error
-    told = getattr(whole, "__version__", None) or metadata.version("transformer_engine")
-    return replace(api_of(str(told), pytorch, recipe, _manager()), unset=unset)
+    version = getattr(whole, "__version__", None) or metadata.version("transformer_engine")
+    return replace(api_of(str(version), pytorch, recipe, _manager()), unset=unset)
 
 
 def _compiler() -> str | None:

@@ -344,7 +344,7 @@ def to_paste(name: str, text: str, made: Reference) -> str:
     split = "".join(f', --split, "{label}={value}"' for label, value in made.split.items())
     resources = json.dumps(claimed(Resources(**made.resources), int(made.key["gpus"])))
     here = {"selector": selector, "split": split, "key": KEY, "sha256": sha256_of(text), "name": name}
-    found = finds(made.recipes, [*made.recipes]).items()
-    here["finds"] = ", ".join(f"{check}: {math.ceil(least)}" for check, least in found if least < math.inf)
+    deficits = finds(made.recipes, [*made.recipes]).items()
+    here["finds"] = ", ".join(f"{check}: {math.ceil(least)}" for check, least in deficits if least < math.inf)
     here["recipes"] = ", ".join(made.recipes)
     return Template(_JOB).substitute(here, resources=resources, memory=SHARED_MEMORY)

@@ -42,8 +42,8 @@ class GatedProfile(Document):
         if missing := [recipe for recipe in self.recipes if recipe not in judged]:
             return f"it lists recipes {', '.join(missing)}, which are not judged"
         for check, most in self.most_detect_percent:
-            if most is not None and (found := finds.get(check, math.inf)) > most:
-                what = f"finds {found:.1f} %" if found < math.inf else "can't find any"
+            if most is not None and (percent := finds.get(check, math.inf)) > most:
+                what = f"finds {percent:.1f} %" if percent < math.inf else "can't find any"
                 return f"it lists mostDetectPercent.{check} {most}, and that check {what}"
         is_listed = not self.image_digests or any(image_id.endswith(digest) for digest in self.image_digests)
         return "" if is_listed else "its imageDigests do not list the agent's image"

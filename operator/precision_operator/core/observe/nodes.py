@@ -265,7 +265,7 @@ def label_holds(value: str | None, operator: str, values: Collection[str]) -> bo
 
 def same_driver(first: str, second: str) -> bool:
     """Whether two versions may be of one driver: DRA prints 580.159.4 for 580.159.04, labels may lack the revision."""
-    return all(one == other for one, other in zip(_version(first), _version(second), strict=False))
+    return all(number == other for number, other in zip(_version(first), _version(second), strict=False))
 
 
 def _texts(value: object) -> Mapping[str, str]:

@@ -208,13 +208,13 @@ def _has_room(terms: Terms, kept: Lines, gpus: Sequence[str], number: int, is_sh
     ours = _key(terms.reference.peers, terms.reference.provenance) if terms.reference else ""
 
     def counted() -> dict[Any, Sequence[float]]:
-        told = dict[Any, Sequence[float]]()
+        outcomes = dict[Any, Sequence[float]]()
         for newest in (0, number)[: 1 + next(iter(kept)).startswith(ours)]:
             windows = _windows(terms, kept, gpus, newest)
             rows = judged(windows, gpus, partial(_decide, terms))[0].rows
-            told |= {(newest, row.recipe, row.check, row.gpu, row.outcome): () for row in rows}
-            told |= {(newest, *of): (len(it), *map(fmean, zip(*it, strict=True))) for of, it in windows.items()}
-        return told
+            outcomes |= {(newest, row.recipe, row.check, row.gpu, row.outcome): () for row in rows}
+            outcomes |= {(newest, *of): (len(it), *map(fmean, zip(*it, strict=True))) for of, it in windows.items()}
+        return outcomes
 
     others = [key for key in [*kept][1:] if not key.startswith(ours)]
     while others and not is_short():

@@ -140,8 +140,8 @@ class Pool:
         rows = self.rows(figure, recipe)
         if len(rows) != 1:
             return median_spread([getattr(row, figure) for row in rows]) if rows else None
-        one = next(reading for reading in self.population if reading.rows.get(recipe) == rows[0])
-        value, ends = getattr(rows[0], figure), one.intervals(recipe).get(figure)
+        source = next(reading for reading in self.population if reading.rows.get(recipe) == rows[0])
+        value, ends = getattr(rows[0], figure), source.intervals(recipe).get(figure)
         return Spread(value, ends.lower, ends.upper, 1, "interval") if ends else Spread(value, value, value, 1, "point")
 
     @cached_property

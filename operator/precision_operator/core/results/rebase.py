@@ -20,8 +20,8 @@ def rebased(reading: Reading, over: Recipe) -> tuple[Reading, str]:
     kept = attention_recipe(run.baseline, run.timing) if run.scope == "mlp" else "bf16"
     doubt = "it was not measured" if base is None else base.failure or f"its verdict is {base.verdict}"
     has = (base.speedup, base.gemm_speedup, base.tokens_per_second, run.noise_floor) if base else ()
-    own = reading.rows.get(run.baseline)
-    why = withheld(own.recipe, own.availability, own.verdict) if own else ""
+    before = reading.rows.get(run.baseline)
+    why = withheld(before.recipe, before.availability, before.verdict) if before else ""
     stands, said = judged(over, run.baseline, kept, ["" if base and base.usable else doubt, why], has)
     if stands:
         rows |= {recipe: rows[recipe]._replace(**_over(reading, recipe, over, run)) for recipe in {*rows} - {over}}

@@ -40,14 +40,14 @@ Scrape = Callable[[Raw, int], Awaitable[str]]
 
 
 async def looked_at(
-    cluster: Cluster, scrape: Scrape, place: str | None = None, own: str = "", exports: bool = True
+    cluster: Cluster, scrape: Scrape, place: str | None = None, asker: str = "", exports: bool = True
 ) -> Facts:
     """All facts of the operator in `place` (None: in any); by `scrape` its exporters are asked for their last one.
 
-    `own` is the Deployment of the operator that asks itself, which may read no other; it knows whether there is an
+    `asker` is the Deployment of the operator that asks itself, which may read no other; it knows whether there is an
     exporter. Raises ApiError where the API server does not answer, or does not know who asks.
     """
-    operator = await _or(_release(cluster, place, own, exports), _NOWHERE)
+    operator = await _or(_release(cluster, place, asker, exports), _NOWHERE)
     facts: dict[str, Any] = {"now": cluster.server_time.now(), "operator": operator}
     facts["definitions"] = there = await _or(cluster.get(f"/openapi/v3/apis/{API_VERSION}"), {})
     facts["install"] = again(operator.deployment if isinstance(operator, Release) else {})
@@ -63,7 +63,7 @@ async def looked_at(
     return facts | {
         "release": operator,
         "leases": await _or(_leases(cluster, paths.item(paths.leases(home), lease)), [{}]),
-        "rules": await _or(_rules(cluster, operator, bool(own)), {}),
+        "rules": await _or(_rules(cluster, operator, bool(asker)), {}),
         "pods": pods,
         "secrets": await _or(_secrets(cluster, operator), {}),
         "world": await _or(_world(cluster, operator), Unseen("the definitions")),
@@ -98,9 +98,9 @@ async def _or(reading: Awaitable[T], absent: T | Unseen) -> T | Unseen:
         return absent if error.status == 404 else Unseen(f"a right: {error.words}")
 
 
-async def _release(cluster: Cluster, namespace: str | None, own: str, exports: bool) -> Release | Result:
+async def _release(cluster: Cluster, namespace: str | None, asker: str, exports: bool) -> Release | Result:
     """The first that a binding of the chart names, as anybody may make others; or, in a `namespace`, labels."""
-    bound = [(cluster.namespace, own)] if own else await _or(cluster.list_views(BINDINGS, operator_of, OURS), [])
+    bound = [(cluster.namespace, asker)] if asker else await _or(cluster.list_views(BINDINGS, operator_of, OURS), [])
     everywhere, nobody = [] if isinstance(bound, Unseen) else bound, _NOWHERE
     names = [key for key in everywhere if namespace in (None, key[0])]
     if namespace and not names:
@@ -110,10 +110,10 @@ async def _release(cluster: Cluster, namespace: str | None, own: str, exports: b
         names = everywhere if isinstance(bound, Unseen) else bound
     for place, name in names:
         path = paths.item(paths.deployments(place), name.removesuffix("operator"))
-        raws = {c: await get_or_none(cluster, f"{path}{c}") for c in (COMPONENTS[:1] if own else COMPONENTS)}
+        raws = {c: await get_or_none(cluster, f"{path}{c}") for c in (COMPONENTS[:1] if asker else COMPONENTS)}
         if operator := raws["operator"]:
             programs: dict[str, Raw] = {component: raw for component, raw in raws.items() if raw}
-            programs |= {"exporter": {}} if own and exports else {}
+            programs |= {"exporter": {}} if asker and exports else {}
             others = [key for key in names if key != (place, name)]
             try:
                 configured = configured_in(operator)
@@ -127,13 +127,13 @@ async def _release(cluster: Cluster, namespace: str | None, own: str, exports: b
     return bound if isinstance(bound, Unseen) else nobody
 
 
-async def _rules(cluster: Cluster, operator: Release, own: bool) -> dict[tuple[str, str], Raw]:
+async def _rules(cluster: Cluster, operator: Release, asks_itself: bool) -> dict[tuple[str, str], Raw]:
     """Of the operator, where it asks itself; else of both programs, impersonated."""
     rules, there = dict[tuple[str, str], Raw](), [component for component, raw in operator.programs.items() if raw]
     for component, place in product(there, {ANYWHERE, operator.key[0], *operator.namespaces}):
         account = operator.programs[component]["spec"]["template"]["spec"].get("serviceAccountName", "default")
         user = f"system:serviceaccount:{operator.key[0]}:{account}"
-        who, asked = {} if own else {"Impersonate-User": user}, {"spec": {"namespace": place}}
+        who, asked = {} if asks_itself else {"Impersonate-User": user}, {"spec": {"namespace": place}}
         rules[component, place] = (await cluster.create(_REVIEWS, asked, headers=who))["status"]
     return rules
 

@@ -50,15 +50,15 @@ def saved_by(modules: Mapping[str, Any], forward: Callable[[bool], object]) -> t
             calls.append({module: {} for module in watched})
             outputs.append(forward(first))
     weights, both = calls
-    own = {it: [row for place, row in both[it].items() if place not in weights[it]] for it in elements}
-    return tuple(_judged(watched[it], it, rows, elements[it]) for it, rows in own.items() if rows)
+    tensors = {it: [row for place, row in both[it].items() if place not in weights[it]] for it in elements}
+    return tuple(_judged(watched[it], it, rows, elements[it]) for it, rows in tensors.items() if rows)
 
 
-def _judged(name: str, module: Any, own: list[tuple[int, int]], elements: int) -> SavedBytes:
+def _judged(name: str, module: Any, tensors: list[tuple[int, int]], elements: int) -> SavedBytes:
     """Two-byte tensors (a norm's input, an activation's) count only as far as operands are kept in no other format."""
     of_format = FORMAT_BYTES[type(recipes.quantizers(module)["input"]).__name__]
-    plain = sum(size for size, width in own if width == DTYPE.itemsize)
-    quantized = sum(size for size, _ in own) - plain
+    plain = sum(size for size, width in tensors if width == DTYPE.itemsize)
+    quantized = sum(size for size, _ in tensors) - plain
     kept = quantized + min(plain, DTYPE.itemsize * max(0.0, elements - quantized / of_format))
     return SavedBytes(module=name[-64:], kind=type(module).__name__, kept=round(kept / elements, 4), format=of_format)
 
