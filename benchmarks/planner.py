@@ -1,9 +1,9 @@
-"""How long a plan takes, how it grows with pools and jobs, and what it is better by than the greedy answer.
+"""How long a plan takes, and how it grows with pools and jobs.
 
     python -m benchmarks.planner [--seconds 60] [--jobs 200] [--loop]
 
-Fleets and jobs are drawn from one seed. The greedy answer (best rate first) is made of the same choices. Where seconds
-are far above the processor's seconds, others used the machine at the time.
+Fleets and jobs are drawn from one seed. Where seconds are far above the processor's seconds, others used the machine at
+the time.
 """
 
 import argparse
@@ -25,7 +25,6 @@ from precision_operator.planner.inputs.terms import clock_of
 from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.rates.straggler import quiet, stragglers
 from precision_operator.planner.solving.options import sizes
-from precision_operator.planner.solving.search import value
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.plans.capacity_plans import Planning
 from tests.planner.test_planning_loop import Written, plan_object
@@ -78,12 +77,9 @@ def measured(many_pools: int, many_jobs: int, objective: tuple[str, ...], second
     solution = answered.solution
     if solution is None:
         return f"{head}  {'; '.join(map(str, answered.problems)) or 'no plan'}"
-    worse = "no place for all"
-    if answered.greedy is not None:
-        worse = f"{(value(solution.objectives[0], answered.greedy) / solution.values[0] - 1) * 100:+.1f} %"
     memory = f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB"
     ended = "  (ended by the time limit)" if solution.timed_out else ""
-    return f"{head} {solution.gap * 100:>7.3f} % {memory:>9}  {worse}{ended}"
+    return f"{head} {solution.gap * 100:>7.3f} % {memory:>9}{ended}"
 
 
 def processor_seconds() -> float:
@@ -153,7 +149,7 @@ def main() -> None:
             print(asyncio.run(held_up(nodes)), flush=True)
         return
     seconds: int = asked.seconds
-    print("pools  jobs objective      sizes reading  solving processor       gap    memory  greedy is worse by")
+    print("pools  jobs objective      sizes reading  solving processor       gap    memory")
     for objective in OBJECTIVES:
         for many_pools, many_jobs in SIZES:
             if asked.jobs not in (None, many_jobs):

@@ -12,7 +12,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from statistics import median
 from typing import Any
@@ -171,6 +171,8 @@ class World:
             for one in each.nodes:
                 counts[one.rack] = counts.get(one.rack, 0) + one.gpus * one.count
             self.racks[each.name] = [gpus for rack, gpus in counts.items() if rack]
+            if self.racks[each.name] and (more := read.pools[each.name].more_nodes):
+                self.racks[each.name].append(more * each.nodes[0].gpus)
             self.gpus[each.name] = sum(counts.values())
         offered = pools(known, read, NOW)
         self.idle = {pool.name: idle_watts(pool, read) for pool in offered}
@@ -272,9 +274,11 @@ def packs(racks: Sequence[int], wanted: Sequence[int]) -> bool:
     return False
 
 
-def least(known: Fleet, made: PlanSpec) -> float | None:
-    """The least first objective of all plans; None where there is none."""
+def least(known: Fleet, made: PlanSpec, more: str = "") -> float | None:
+    """The least first objective of all plans; None where there is none. With a node more in the pool `more`."""
     read = terms(made, NOW)
+    if more:
+        read = replace(read, pools={**read.pools, more: replace(read.pools[more], more_nodes=1)})
     world, name = World(known, read), (made.objective or ("time",))[0]
     orders, best = list(world.orders()), math.inf
     for chosen in itertools.product(*choices(known, read)):

@@ -1,5 +1,6 @@
 """What a plan says: figures, bands, promises, questions, provenance."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -82,6 +83,10 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "allow": ({"allowRecipes": ["mxfp8"]}, "with mxfp8"),
     "risky": ({"allowRecipes": ["nvfp4_no_rht"]}, "GPUs of pool H100. Risk of nvfp4_no_rht: NVFP4 without RHT"),
     "more": ({"addNodes": {"pool": "H100", "nodes": 16}}, "with 16 nodes (128 GPUs) more in H100"),
+    "pool": (
+        {"addPool": {"product": "H100", "nodes": 8, "dollarsPerGPUHour": "1"}},
+        "with a pool of 8 nodes (64 GPUs)",
+    ),
     "rack": ({"loseRack": {"pool": "H100"}}, "without rack a (8 nodes)"),
     "prices": ({"prices": [{"pool": "H100", "dollarsPerGPUHour": "4"}]}, "H100 at 4 dollars a GPU hour"),
     "drain": ({"drainSlowNodes": True}, "no node is slow"),
@@ -100,13 +105,45 @@ def test_a_question_is_answered_as_a_difference(question: str) -> None:
     (answer,) = found.what_ifs
     assert words in answer.answer.replace("rack b", "rack a")
     assert answer.feasible
-    signs = {"power": 1, "deny": 1, "allow": -1, "risky": -1, "more": -1, "rack": 1, "prices": 0, "drain": 0}
+    signs = {"power": 1, "deny": 1, "allow": -1, "risky": -1, "more": -1, "pool": 0, "rack": 1, "prices": 0, "drain": 0}
     days = float(answer.days or 0)
     assert (days > 0) - (days < 0) == signs[question]
+    assert (answer.worth_most is not None) == (question in ("more", "pool"))
     if question == "prices":
         assert float(answer.dollars or 0) == pytest.approx(
             float(found.totals.gpu_hours or 0) * 2 if found.totals else 0, rel=1e-4
         )
+
+
+WORTH = {
+    "room": (["time"], {}, r"-9\.6 hours.*; worth 9\.6 hours \(4\.8 hours a node by the bound\)"),
+    "no room": (["time"], {"maxGPUs": 64}, "worth nothing: the last job ends no earlier"),
+    "cost": (["cost"], {}, "worth nothing: no deadline, budget or commitment binds here"),
+    "deadline": (["cost"], {"deadlineDays": "3.4"}, r"worth \$"),
+}
+
+
+@pytest.mark.parametrize("limit", WORTH)
+def test_what_a_rack_more_is_worth_is_asked_for_each_pool_and_said_by_what_is_proved(limit: str) -> None:
+    objective, changes, words = WORTH[limit]
+    racks = [node(f"{rack}-{i}", rack=rack) for rack in "abcdefgh" for i in range(2)]
+    own = [{"name": name, "dollarsPerGPUHour": price} for name, price in (("near", "2"), ("far", "9"))]
+    known = fleet(pool("near", *racks), pool("far", node("f", count=2 if objective == ["time"] else 16)))
+    tasks = [job(name, tokens=tokens, **changes) for name, tokens in (("a", "250B"), ("b", "150B"))]
+    found = answered(known, jobs=tasks, whatIfs=None, objective=objective, pools=own)
+    first, second = (answer for answer in found.what_ifs if answer.name.startswith("add-a-rack"))
+    assert ("more in near" in first.answer, "more in far" in second.answer) == (True, True)
+    assert re.search(words, first.answer), first.answer
+    assert float(first.worth_least or 0) <= float(first.worth_most or 0)
+
+
+def test_idle_gpus_take_of_the_power_budget_once_in_a_question_too() -> None:
+    same = [{"name": "same", "prices": [{"pool": "H100", "dollarsPerGPUHour": "2"}]}, {"name": "p", "powerPercent": 10}]
+    own = [{"name": "H100", "idleWattsPerGPU": 100, "dollarsPerGPUHour": "2"}]
+    electric = {"pue": "1", "overhead": {"gpu": "1"}, "budget": "60kW"}
+    changed, raised = answered(pools=own, power=electric, objective=["time"], whatIfs=same).what_ifs
+    assert "no change in days" in changed.answer
+    assert raised.answer.startswith("with 66 kW (+10 %): -")
 
 
 def test_a_question_that_leaves_no_plan_says_so_and_names_the_limits_that_clash() -> None:

@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.large_plans import large
+from benchmarks.node_worth import worth_verdict
 from precision_api.kinds.capacity_plan import PlanBudget, PlanStatus
 from precision_operator.cli.commands.plan import ENDS
 from precision_operator.cli.terminal import NOT_KNOWN
 from precision_operator.planner.answer.conditions import finished
 from precision_operator.planner.answer.document import status
-from precision_operator.planner.answer.planning import answer, greedy_text, plan
+from precision_operator.planner.answer.planning import answer, instead, plan
 from precision_operator.planner.answer.table import lines
 from precision_operator.planner.answer.what_if import what_ifs
 from precision_operator.planner.inputs.fleet import Fleet
@@ -29,7 +30,7 @@ from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.solving.budgets import BUDGETS
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.conflict import conflict
-from precision_operator.planner.solving.earliest import WASTES, EarliestEnds
+from precision_operator.planner.solving.earliest import WASTES, earliest_choice, place_earliest
 from precision_operator.planner.solving.options import offers, sizes
 from precision_operator.planner.solving.prices import Market, priced
 from precision_operator.planner.solving.schedule import schedule
@@ -231,18 +232,22 @@ def test_limits_that_clash_are_named_with_the_smallest_way_out(changes: Any, cla
     assert remedy in told.problems[1]
 
 
-def test_the_greedy_answer_is_worse_where_the_fastest_pool_is_dear() -> None:
+def test_what_else_there_is_for_the_largest_job_is_another_pool_that_holds_beside_the_others() -> None:
     fast = pool("fast", node("f", [rate("bf16", 100_000.0)], count=16))
     slow = pool("slow", node("s", [rate("bf16", 80_000.0)], count=16))
     prices = [{"name": "fast", "dollarsPerGPUHour": "10"}, {"name": "slow", "dollarsPerGPUHour": "2"}]
-    found = plan(spec(job(deadlineDays="20"), pools=prices, objective=["cost"]), fleet(fast, slow), NOW)
+    usual = {"pools": prices, "objective": ["cost"]}
+    found = plan(spec(job(deadlineDays="20"), **usual), fleet(fast, slow), NOW)
     assert found.solution.slots[0].option.pool.name == "slow"
-    assert "worse" in greedy_text(found)
-    assert re.search(r"comes to \$\d{1,3}(,\d{3})+: ", greedy_text(found)), greedy_text(found)
+    assert re.fullmatch(r"train on \d+ GPUs of fast with bf16: \$22,200 for all jobs, 300 % more", instead(found))
+    poor = plan(spec(job(deadlineDays="20"), **usual, budget={"dollars": "20000"}), fleet(fast, slow), NOW)
+    assert instead(poor) == "no other pool or recipe of train holds beside the other jobs"
+    alone = plan(spec(job(pools=["slow"]), **usual), fleet(fast, slow), NOW)
+    assert instead(alone) == "no other pool or recipe of train is offered"
 
 
 @pytest.mark.parametrize("objective", [["cost"], ["energy"], ["time"]])
-def test_without_time_there_is_the_greedy_answer_and_nothing_is_proved_of_it(objective: list[str]) -> None:
+def test_without_time_there_is_some_answer_and_nothing_is_proved_of_it(objective: list[str]) -> None:
     read = terms(spec(job(), objective=objective, pools=[{"name": "H100", "dollarsPerGPUHour": "2"}]), NOW)
     found = offers(Catalog(pools(fleet(), read, NOW), read))
     hurried, whole = (solve(found, read, clock_of(seconds)) for seconds in (0.0, read.seconds))
@@ -273,7 +278,7 @@ def test_without_time_a_question_is_not_impossible_nor_a_clash_explained_otherwi
     made = spec(job(deadlineDays="1"), objective=["energy"], power=electric, whatIfs=asked)
     base = plan(made, fleet(), NOW)
     assert base.terms is not None
-    hurried = replace(base, terms=replace(base.terms, seconds=0.0))
+    hurried = replace(base, asked=replace(base.terms, seconds=0.0))
     (told,) = status(base, what_ifs(made, fleet(), hurried, NOW)).what_ifs
     assert told.feasible is None
     assert "not known: spec.solver.timeLimitSeconds: no plan within 0 s" in told.answer
@@ -315,7 +320,7 @@ def test_many_jobs_end_near_the_first_day_and_divisible_ones_leave_no_gpu_idle()
     read = terms(spec(*jobs, objective=["time"]), NOW)
     offered = offers(Catalog(pools(fleet(), read, NOW), read), every=True)
     search = Search(offered, read, ("time",), ENDLESS)
-    EarliestEnds(search, 0).place()
+    place_earliest(search, 0)
     alone = sum(min(option.gpu_hours for option in offer.options) for offer in offered) / 128 / 24
     assert search.best.values[0] == pytest.approx(alone, rel=1e-6)
 
@@ -329,14 +334,18 @@ def test_hours_that_are_paid_for_are_in_the_bound_of_all_sizes() -> None:
     assert answer(read, offered).solution.gap <= 0.02
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_what_a_node_more_is_worth_holds_against_every_plan_of_small_problems(seed: int) -> None:
+    assert worth_verdict(seed, wide=True)[0] == ""
+
+
 @pytest.mark.parametrize("waste", WASTES)
 def test_what_is_chosen_job_by_job_is_what_the_schedule_makes_of_it(waste: float) -> None:
     known, made = many(jobs=12, nodes=8)
     read = terms(made, NOW)
     offered = offers(Catalog(pools(known, read, NOW), read), every=True)
     rank = {offer.job.name: place for place, offer in enumerate(offered)}
-    wastes = {offer.job.name: waste for offer in offered}
-    chosen = EarliestEnds(Search(offered, read, ("time",), ENDLESS), 0).chosen(rank, wastes)
+    chosen = earliest_choice(Search(offered, read, ("time",), ENDLESS), rank, waste, {})
     assert chosen is not None
     slots = schedule(chosen, read.limits, rank=rank)
     assert slots is not None

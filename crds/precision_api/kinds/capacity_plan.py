@@ -303,6 +303,16 @@ class MoreNodes(Document):
     nodes: Annotated[int, Field(ge=1, le=100_000)] = Field(description="How many more, like those that it has.")
 
 
+class MorePool(Document):
+    """A pool of nodes like those of a product that the fleet has, or that `pools` describes."""
+
+    product: ShortText = Field(description="GPU product, or a pool.")
+    nodes: Annotated[int, Field(ge=1, le=100_000)] = Field(description="Its nodes.")
+    dollars_per_gpu_hour: Positive | None = Field(
+        None, alias="dollarsPerGPUHour", description="Price of a GPU hour. Default: as of that product."
+    )
+
+
 class LostRack(Document):
     """A rack (or NVLink domain) that is lost."""
 
@@ -323,6 +333,7 @@ class WhatIf(Document):
     )
     deny_recipes: Recipes = Field((), max_length=len(RECIPE_NAMES), description="Recipes that no job may use.")
     add_nodes: MoreNodes | None = Field(None, description="Give a pool more nodes.")
+    add_pool: MorePool | None = Field(None, description="Give the plan a pool more.")
     lose_rack: LostRack | None = Field(None, description="Take one rack away.")
     prices: tuple[Price, ...] = Field((), max_length=64, description="Other prices.")
 
@@ -404,6 +415,7 @@ class JobPlan(StatusDocument):
     probability: Decimal | None = Field(
         None, description="Chance from 0 to 1 that the deadline is kept; absent: no deadline, or it is not known."
     )
+    slack_percent: int | None = Field(None, ge=0, description="Per cent more tokens with which all limits still hold.")
     binding: ShortText | None = Field(None, description="What keeps the job from being better.")
     source: Text = Field(description="What the rate was taken from.")
 
@@ -429,6 +441,10 @@ class WhatIfAnswer(StatusDocument):
     dollars: Decimal | None = Field(None, description="More (or, negative, less) cost.")
     days: Decimal | None = Field(None, description="More days until the last job ends.")
     megawatt_hours: Decimal | None = Field(None, description="More energy.")
+    worth_least: Decimal | None = Field(
+        None, description="What added nodes take off the best plan's first objective (totals.objective) at least."
+    )
+    worth_most: Decimal | None = Field(None, description="The same at most; both are proved.")
     feasible: bool | None = Field(
         None, description="Whether there is a plan at all then; absent: not known, the time limit ended the search."
     )
@@ -451,7 +467,7 @@ class PlanTotals(StatusDocument):
     joint_probability: Decimal | None = Field(
         None, description="Chance from 0 to 1 that all deadlines are kept; absent: there is none, or it is not known."
     )
-    greedy: Text | None = Field(None, description="What the greedy answer (best rate first) would come to.")
+    instead: Text | None = Field(None, description="The best plan with another pool or recipe for the largest job.")
 
 
 class PlanStatus(StatusDocument):

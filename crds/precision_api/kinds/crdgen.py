@@ -6,10 +6,12 @@ a file is not what the models say now.
 
 import argparse
 import difflib
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,7 +59,12 @@ class ResourceKind:
     """Fields that `kubectl get --field-selector` takes, besides metadata.name and metadata.namespace."""
 
 
-_AGE = Column("Age", ".metadata.creationTimestamp", "Time since creation.", type="date")
+_COLUMNS = json.loads(resources.files(__package__).joinpath("columns.json").read_text(encoding="utf-8"))
+
+
+def _columns(plural: str) -> tuple[Column, ...]:
+    return tuple(Column(**row) for row in _COLUMNS[plural])
+
 
 PROFILE = ResourceKind(
     kind=names.PROFILE_KIND,
@@ -66,25 +73,7 @@ PROFILE = ResourceKind(
     description="What to measure in low-precision training, on which nodes, and what has come of it.",
     spec=ProfileSpec,
     status=ProfileStatus,
-    columns=(
-        Column("Phase", ".status.phase", "The conditions in one word."),
-        Column("Nodes", ".status.progress", "Finished of eligible nodes."),
-        Column("Failed", ".status.nodes.failed", "Nodes whose measurement failed.", type="integer"),
-        Column("Slow", ".status.nodes.slow", "Nodes far below their pool's median.", type="integer"),
-        Column("ETA", ".status.eta", "When the run will end."),
-        Column("Next", ".status.nextRun", "When the schedule begins the next run."),
-        Column("Waits for", ".status.waitsFor", "What most nodes wait for."),
-        Column("Data", ".status.data", "measured, or that figures are replayed or simulated."),
-        _AGE,
-        Column("Best", ".status.best", "Best recipe and its median speedup.", priority=1),
-        Column("TFLOP/s/GPU", ".status.teraflopsPerGPU", "Its median TFLOP/s per GPU in training.", priority=1),
-        Column("Tokens/J", ".status.tokensPerJoule", "Median tokens per joule.", priority=1),
-        Column("Waiting", ".status.nodes.waiting", "Nodes that run when they are free.", priority=1, type="integer"),
-        Column("Skipped", ".status.nodes.skipped", "Nodes that can't be measured.", priority=1, type="integer"),
-        Column("Accepted", ".status.nodes.accepted", "Nodes with verdict Pass.", priority=1, type="integer"),
-        Column("Last", ".status.lastRun", "When the newest result came in.", priority=1),
-        Column("Run", ".status.run", "Identity of what is measured now.", priority=1),
-    ),
+    columns=_columns(names.PROFILE_PLURAL),
 )
 
 REPORT = ResourceKind(
@@ -95,21 +84,7 @@ REPORT = ResourceKind(
     spec=ReportSpec,
     status=ReportStatus,
     selectable=(".spec.nodeName", ".spec.profile"),
-    columns=(
-        Column("Node", ".spec.nodeName", "Node that was measured."),
-        Column("Profile", ".spec.profile", "Profile that asked for it."),
-        Column("Product", ".status.hardware.product", "GPU product."),
-        Column("State", ".status.state", "The conditions in one word."),
-        Column("Best", ".status.best", "Best recipe and its speedup."),
-        Column("TFLOP/s/GPU", ".status.teraflopsPerGPU", "Its TFLOP/s per GPU in training."),
-        Column("Data", ".status.data", "measured, replayed, simulated or trial (of a CPU)."),
-        _AGE,
-        Column("Tokens/J", ".status.tokensPerJoule", "Tokens per joule of the best recipe.", priority=1),
-        Column("Reason", ".status.attempt.reason", "Why the newest attempt did not succeed.", priority=1),
-        Column("Driver", ".status.software.driver", "GPU driver.", priority=1),
-        Column("Verdict", ".status.acceptance.verdict", "Whether it may take work: Pass or Fail.", priority=1),
-        Column("Why", ".status.acceptance.reason", "Why the verdict is so.", priority=1),
-    ),
+    columns=_columns(names.REPORT_PLURAL),
 )
 
 PLAN = ResourceKind(
@@ -119,19 +94,7 @@ PLAN = ResourceKind(
     description="Which pool, which precision and how many GPUs for training jobs, from what was measured.",
     spec=PlanSpec,
     status=PlanStatus,
-    columns=(
-        Column("Phase", ".status.phase", "The answer in one word."),
-        Column("Jobs", ".status.summary", "Jobs placed of all."),
-        Column("Time", ".status.days", "Until the last job ends."),
-        Column("Power", ".status.power", "Most power at one time."),
-        Column("Cost", ".status.cost", "Cost of all jobs."),
-        Column("Deadlines", ".status.deadlines", "Deadlines promised of all."),
-        Column("Data", ".status.data", "measured, or that figures are simulated, stale ..."),
-        _AGE,
-        Column("Gap %", ".status.totals.gapPercent", "How far from the optimum it may be.", priority=1),
-        Column("Solved", ".status.solvedAt", "When it was solved.", priority=1),
-        Column("Recommendation", ".status.recommendation", "The answer in one sentence.", priority=1),
-    ),
+    columns=_columns(names.PLAN_PLURAL),
 )
 
 KINDS = (PROFILE, REPORT, PLAN)

@@ -5,7 +5,8 @@ A family, a class or a feature that isn't known is refused by name: a near miss 
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import NoReturn
 
 from pydantic import ValidationError
@@ -15,41 +16,14 @@ from precision_api.models.architectures import FAMILIES, dimensions
 from precision_api.models.config_json import MAX_CONFIG_BYTES, Config, Json, shown
 from precision_api.models.model import ModelSpec
 
-_MLA = "multi-head latent attention (MLA) is known of deepseek_v2, deepseek_v3, kimi_k2 and glm4_moe_lite alone"
-
-REFUSED: Mapping[str, str] = {
-    "deepseek_v32": "its sparse attention is not expressed yet",
-    "deepseek_v4": "its compressed attention is not expressed yet",
-    "glm_moe_dsa": "its sparse attention is not expressed yet",
-    "minicpm3": "its latent attention has scales of its own, which are not expressed yet",
-    "mamba": "it has no attention",
-    "mamba2": "it has no attention",
-    "jamba": "its state-space layers are not expressed yet",
-    **dict.fromkeys(("qwen3_next", "minimax", "minimax_m1"), "its linear attention layers are not expressed yet"),
-    "phi": "its head has a bias, which is not expressed yet",
-    "t5": "it is an encoder and a decoder",
-}
+_TABLES = json.loads(files(__package__).joinpath("huggingface.json").read_text(encoding="utf-8"))
+REFUSED: Mapping[str, str] = _TABLES["refused"]
 """Known families that the models here can't express, each with why."""
 
-TEXT_MODELS: Mapping[str, tuple[str, str]] = {
-    "gemma3": ("gemma3_text", "Gemma3ForConditionalGeneration"),
-    "llama4": ("llama4_text", "Llama4ForConditionalGeneration"),
-    "kimi_k25": ("kimi_k2", "KimiK25ForConditionalGeneration"),
-    "qwen3_vl": ("qwen3", "Qwen3VLForConditionalGeneration"),
-    "qwen3_vl_moe": ("qwen3_moe", "Qwen3VLMoeForConditionalGeneration"),
-}
+TEXT_MODELS: Mapping[str, Sequence[str]] = _TABLES["textModels"]
 """Multimodal configs whose `text_config` is one of the families: model_type, that family, the architecture's name."""
 
-UNKNOWN_FEATURES: Mapping[str, str] = {
-    "kv_lora_rank": _MLA,
-    "q_lora_rank": _MLA,
-    "index_topk": "sparse attention with an index is not expressed",
-    "is_encoder_decoder": "an encoder and a decoder are not one stack of layers",
-    "add_cross_attention": "cross attention is not expressed",
-    "use_bidirectional_attention": "windows that look both ways are not expressed",
-    "attention_chunk_size": "chunked attention is not expressed",
-    "vision_config": f"of multimodal configs only the text models of {', '.join(TEXT_MODELS)} are read",
-}
+UNKNOWN_FEATURES: Mapping[str, str] = _TABLES["unknownFeatures"]
 """Keys that, when set, mean other layers than the family's own."""
 
 OWN_FEATURES: Mapping[str, tuple[str, ...]] = {
@@ -101,35 +75,7 @@ def model_from_mapping(config: Json) -> ModelSpec:
         raise ValueError(f"config.json ({model_type}): {problem}{_keys_named(problem, view)}") from error
 
 
-_KEYS: Mapping[str, tuple[str, ...]] = {
-    "hiddenSize": ("hidden_size",),
-    "intermediateSize": ("intermediate_size", "intermediate_size_mlp"),
-    "numAttentionHeads": ("num_attention_heads",),
-    "numKeyValueHeads": ("num_key_value_heads",),
-    "headDim": ("head_dim", "attention_head_dim", "qk_nope_head_dim", "qk_rope_head_dim"),
-    "numHiddenLayers": ("num_hidden_layers",),
-    "vocabSize": ("vocab_size",),
-    "numExperts": ("num_experts", "num_local_experts", "n_routed_experts"),
-    "topK": ("num_experts_per_tok",),
-    "expertIntermediateSize": ("moe_intermediate_size",),
-    "sharedExpertIntermediateSize": (
-        *("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "moe_intermediate_size"),
-        "n_shared_experts",
-    ),
-    "latentSize": ("moe_latent_size",),
-    "denseLayers": ("first_k_dense_replace", "hybrid_override_pattern"),
-    "slidingWindow": ("sliding_window", "attention_chunk_size"),
-    "queryRank": ("q_lora_rank",),
-    "keyValueRank": ("kv_lora_rank",),
-    "ropeHeadDim": ("qk_rope_head_dim",),
-    "valueHeadDim": ("v_head_dim",),
-    "mambaHeads": ("mamba_num_heads",),
-    "mambaHeadDim": ("mamba_head_dim",),
-    "groups": ("n_groups",),
-    "stateSize": ("ssm_state_size",),
-    "convKernel": ("conv_kernel",),
-    "mtp": ("num_nextn_predict_layers", "num_mtp_modules", "mtp_hybrid_override_pattern"),
-}
+_KEYS: Mapping[str, Sequence[str]] = _TABLES["keys"]
 """From fields of a ModelSpec to the keys of a config.json that they are read from."""
 
 

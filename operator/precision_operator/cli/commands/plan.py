@@ -16,6 +16,7 @@ from precision_operator.cli.output import FORMS, OutputFormat, as_columns, print
 from precision_operator.cli.saved import objects, read
 from precision_operator.cli.terminal import DONE, NO_ANSWER, NOT_KNOWN, WRONG_INPUT, Code, fail, say, sentences
 from precision_operator.core.observe.clock import parse_time
+from precision_operator.planner.answer.conditions import status_before
 from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.page import page
 from precision_operator.planner.answer.planning import PlanAnswer, plan
@@ -68,7 +69,7 @@ def plan_jobs(
     reach: Reach,
 ) -> None:
     """Answer a CapacityPlan: which pool, which precision, how many GPUs, how long, how much."""
-    spec, name, place = _asked_for(file)
+    spec, name, place, before = _asked_for(file)
     now = _moment(at)
     if fleet:
         snapshot = _saved(fleet)
@@ -77,7 +78,7 @@ def plan_jobs(
     else:
         places = [*spec.fleet.namespaces] or ([namespace or place] if namespace or place else None)
         snapshot = ask_cluster(reach, lambda cluster: fleet_of_cluster(cluster, places or [cluster.namespace]))
-    answer = plan(spec, snapshot, now)
+    answer = plan(spec, snapshot, now, before=before)
     answer_status = status(answer, what_ifs(spec, snapshot, answer, now))
     say(_shown(output, answer_status, answer, name))
     if answer_status.phase != "Solved":
@@ -86,8 +87,8 @@ def plan_jobs(
         raise typer.Exit(ENDS[answer_status.phase].number)
 
 
-def _asked_for(file: str) -> tuple[PlanSpec, str, str]:
-    """(spec, name, namespace) of the first CapacityPlan of a file; ends the command where there is none."""
+def _asked_for(file: str) -> tuple[PlanSpec, str, str, tuple[JobPlan, ...]]:
+    """(spec, name, namespace, jobs of its status) of a file's first CapacityPlan; ends the command without one."""
     try:
         documents = objects(file)
     except ValueError as error:
@@ -102,7 +103,7 @@ def _asked_for(file: str) -> tuple[PlanSpec, str, str]:
         spec = strictly(PlanSpec, raw.get("spec") or {})
     except ValueError as error:
         fail(f"{file}: {sentences(error, 'spec', PlanSpec)}")
-    return spec, str(meta.get("name", "plan")), str(meta.get("namespace", ""))
+    return spec, str(meta.get("name", "plan")), str(meta.get("namespace", "")), status_before(raw).jobs
 
 
 def _moment(at: str | None) -> datetime:

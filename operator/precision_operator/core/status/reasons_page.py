@@ -1,7 +1,8 @@
 """The page that lists every reason for readers: text made from the tables, so that it can't lag behind them."""
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 
 from precision_api.exchange.exits import EXITS, PUBLISHED
@@ -9,27 +10,9 @@ from precision_operator.core.reasons import REASONS, Kind, begun
 
 _HEAD = files(__package__).joinpath("reasons_page.md").read_text(encoding="utf-8")
 
-SECTIONS: Mapping[Kind, tuple[str, str]] = {
-    "unmatched": ("Not matched", "The profile does not select the node."),
-    "eligible": ("Eligible", "The node can be measured, and is not scheduled yet."),
-    "skipped": ("Skipped", "The node can't be measured as it is. Change the node or the profile."),
-    "waiting": ("Waiting", "The node will be measured automatically when the condition clears."),
-    "queued": ("Queued", "The node will be measured when a limit has room."),
-    "running": ("Running", "An agent runs on the node, or is starting."),
-    "succeeded": ("Measured", "The node has a result of this run."),
-    "partial": ("Measured, without the full result", "The report has the summary; the full result is lost."),
-    "slow": (
-        "Measured, and slow",
-        "The node is well below its peers. `kubectl precision why` says so beside its state.",
-    ),
-    "alone": (
-        "Measured, and compared with nobody",
-        "Too few other nodes are like it. `kubectl precision why` says so beside its state.",
-    ),
-    "failed": ("Failed", "The newest attempt had no result. The report keeps an older one."),
-    "due": ("Measured again", "Why a node is measured again. Its older figures are marked stale until then."),
-    "profile": ("The profile as a whole", "Reasons in the profile's own conditions."),
-}
+SECTIONS: Mapping[Kind, Sequence[str]] = json.loads(
+    files(__package__).joinpath("reasons_page.json").read_text(encoding="utf-8")
+)
 """Heading and introduction of each kind of reason, in the order of the page."""
 
 _EXIT_HEAD = """\

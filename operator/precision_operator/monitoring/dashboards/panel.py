@@ -1,7 +1,9 @@
 """A dashboard as a value: rows of panels, each defined once for every tool that draws it."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Literal
 
 GRID_WIDTH = 24
@@ -27,27 +29,8 @@ class Unit:
     scale_header: str = ""
 
 
-UNITS: dict[str, Unit] = {
-    "nodes": Unit("none", "decimal", 0),
-    "count": Unit("none", "decimal", 0),
-    "dimensionless": Unit("none", "decimal", 3),
-    "percent": Unit("percentunit", "percent-decimal", 1, scale=100, scale_header="%"),
-    "speedup": Unit("suffix:×", "decimal", 2, "×"),
-    "teraflops": Unit("suffix: TFLOP/s", "decimal", 0, "TFLOP/s"),
-    "tokens_per_second": Unit("si: tok/s", "decimal", 0, "tokens/s"),
-    "tokens_per_second_per_gpu": Unit("si: tok/s/GPU", "decimal", 0, "tokens/s per GPU"),
-    "tokens_per_second_per_mw": Unit("si: tok/s/MW", "decimal", 1, "tokens/s per MW", 1e-6, "million"),
-    "tokens_per_joule": Unit("suffix: tok/J", "decimal", 2, "tokens/J"),
-    "dollars_per_million_tokens": Unit("currencyUSD", "decimal", 3, "$ per million tokens"),
-    "dollars": Unit("currencyUSD", "decimal", 0, "$"),
-    "megawatt_hours": Unit("suffix: MWh", "decimal", 1, "MWh", scale_header="MWh"),
-    "kilowatts": Unit("suffix: kW", "decimal", 0, "kW", scale_header="kW"),
-    "celsius": Unit("celsius", "decimal", 0, "°C"),
-    "bytes": Unit("bytes", "bytes", 1),
-    "seconds": Unit("s", "seconds", 1, scale_header="s"),
-    "long_seconds": Unit("s", "seconds", 1, scale=1 / 86_400, scale_header="days"),
-    "per_minute": Unit("suffix:/min", "decimal", 2, "per minute"),
-}
+_UNITS = json.loads(files(__package__).joinpath("units.json").read_text(encoding="utf-8"))
+UNITS: dict[str, Unit] = {name: Unit(**row) for name, row in _UNITS.items()}
 """Every unit that a panel may name; a value never carries a unit that the reader has to guess."""
 
 

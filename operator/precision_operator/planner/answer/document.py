@@ -8,9 +8,9 @@ from precision_api.facts.plain_text import first_of, number_of
 from precision_api.facts.recipes import KEEPING
 from precision_api.facts.schema import decimal
 from precision_api.kinds.capacity_plan import JobPlan, PlanDays, PlanStatus, PlanTotals, PoolUse, WhatIfAnswer
-from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.planner.answer.odds import upper_bounds
-from precision_operator.planner.answer.planning import NAMED, PlanAnswer, Totals, binding, greedy_text, predicted
+from precision_operator.planner.answer.planning import NAMED, PlanAnswer, Totals, binding, instead, predicted
 from precision_operator.planner.answer.readable import readable_days, readable_dollars, readable_energy, readable_watts
 from precision_operator.planner.answer.what_if import cut, risks_in
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age
@@ -54,7 +54,7 @@ def status(answer: PlanAnswer, what_ifs: Sequence[WhatIfAnswer] = ()) -> PlanSta
     power = readable_watts(totals.peak_megawatts * WATTS_PER_MEGAWATT) if totals.peak_megawatts is not None else None
     return PlanStatus(
         phase="Solved",
-        recommendation=cut(_recommendation(solution.slots, totals)),
+        recommendation=cut(_recommendation(answer, solution.slots, totals)),
         totals=_totals(answer, totals, solution.gap, jobs),
         jobs=jobs,
         pools=tuple(_pool(answer, pool, slots) for pool in answer.pools)[:64],
@@ -117,7 +117,7 @@ def _totals(answer: PlanAnswer, totals: Totals, gap: float, jobs: Sequence[JobPl
         objective=answer.solution.objectives[0] if answer.solution else None,
         gap_percent=decimal(round(gap * 100, 4)) if gap < 1e6 else None,
         gap_reached=answer.terms is None or gap <= answer.terms.gap + SLACK,
-        greedy=greedy_text(answer),
+        instead=instead(answer) or None,
         joint_probability=_share(answer.odds.all if answer.odds else None),
     )
 
@@ -163,6 +163,7 @@ def _job(answer: PlanAnswer, slot: JobSlot, paid: Mapping[str, float], kept: set
         upper_bound=option.source.upper_bound,
         deadline="none" if option.job.deadline_days is None else deadline,
         probability=_share(answer.odds.by_job.get(option.job.name) if answer.odds else None),
+        slack_percent=answer.slack.get(option.job.name),
         binding=binding(answer, slot)[:253],
         source=cut(option.source.text),
     )
@@ -235,13 +236,15 @@ def data(slots: Sequence[JobSlot]) -> str:
     return ", ".join(word.upper() if word in DOUBTS else word for word in ordered) or "measured"
 
 
-def _recommendation(slots: Sequence[JobSlot], totals: Totals) -> str:
+def _recommendation(answer: PlanAnswer, slots: Sequence[JobSlot], totals: Totals) -> str:
     """Which pool, which precision, how many GPUs, how long, how much: one sentence."""
     shown = [_placed(slot) for slot in sorted(slots, key=lambda slot: -slot.option.gpu_hours)[:3]]
     others = len(slots) - len(shown)
     more = f", and {others} more {'job' if others == 1 else 'jobs'}" if others else ""
     least = AT_LEAST if upper_bounds(slots) else ""
-    ending = [f"all is done after {least}{readable_days(totals.days)}"]
+    end = parse_time(_moment(answer, totals.days))
+    on = f"{'not before' if least else 'on'} {end.day} {end:%b %Y}"
+    ending = [f"all is done after {least}{readable_days(totals.days)}, {on}"]
     if totals.dollars is not None:
         ending.append(f"for {least}{readable_dollars(totals.dollars)}")
     if totals.megawatt_hours is not None:

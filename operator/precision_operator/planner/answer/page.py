@@ -17,7 +17,8 @@ FOOTER = (
 HEAD = {
     "job": "job", "pool": "pool", "recipe": "recipe", "GPUs": "gpus", "TFLOP/s per GPU": "TFLOP/s/GPU",
     "starts": "start", "ends": "end", "time": "time", "power": "power", "MWh": "mwh", "cost": "cost",
-    "$ per million tokens": "$/mtoken", "deadline": "deadline", "chance": "chance", "limited by": "bound by",
+    "$ per million tokens": "$/mtoken", "deadline": "deadline", "chance": "chance",
+    "slack": "slack", "limited by": "bound by",
 }  # fmt: skip
 """Columns of the jobs' table, and the column of the command's that each shows."""
 NO_BREAK = "\N{NO-BREAK SPACE}"

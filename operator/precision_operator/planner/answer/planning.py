@@ -2,38 +2,43 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
 from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import first_of, number_of, three_digits
-from precision_api.kinds.capacity_plan import Objective, PlanSpec
+from precision_api.kinds.capacity_plan import JobPlan, Objective, PlanSpec
 from precision_operator.planner.answer.assumptions import NOTES, assumptions
 from precision_operator.planner.answer.odds import Odds, odds
 from precision_operator.planner.answer.readable import readable_days, readable_dollars, readable_energy
+from precision_operator.planner.answer.slack import slack
 from precision_operator.planner.inputs import quantities
 from precision_operator.planner.inputs.fleet import Fleet
 from precision_operator.planner.inputs.spec_terms import terms
-from precision_operator.planner.inputs.terms import NotKnown, OutOfTime, PlanClock, Terms, clock_of
+from precision_operator.planner.inputs.terms import ENDLESS, NotKnown, OutOfTime, PlanClock, Terms, clock_of
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.evidence import ALLOWABLE, pools
 from precision_operator.planner.rates.memory_fit import limits_of
 from precision_operator.planner.rates.pool_sizes import idle_watts
 from precision_operator.planner.rates.speed import UNLISTED, conditions_of, sources, speed
 from precision_operator.planner.solving.budgets import budgets_used, cost, energy
-from precision_operator.planner.solving.catalog import BLOCKS_SPLIT_NODES, blocks
+from precision_operator.planner.solving.catalog import BLOCKS_SPLIT_NODES, Catalog, blocks
 from precision_operator.planner.solving.conflict import Conflict, broken_by_running, conflict
-from precision_operator.planner.solving.greedy import greedy
-from precision_operator.planner.solving.options import Offer, Option
+from precision_operator.planner.solving.former import NO_FORMER, Former, JobPlace, place_of
+from precision_operator.planner.solving.options import Offer, Option, offer_of
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, fits, peak, watts
-from precision_operator.planner.solving.search import value
+from precision_operator.planner.solving.search import Search
 from precision_operator.planner.solving.sizes import solve_beside
 from precision_operator.planner.solving.solve import Solution
 
 OF_SEARCH = 0.9
 """Part of the time limit for the search."""
-NO_CHANCES = "the time limit ended before the chances of the deadlines were known: raise spec.solver.timeLimitSeconds"
+NO_CHANCES = (
+    "the time limit ended before chances of the deadlines, or slack, were known: raise spec.solver.timeLimitSeconds"
+)
+TRIED = 24
+"""Choices of other pools and recipes that are tried in place of a job's."""
 NAMED = 4
 """Jobs that a sentence names."""
 
@@ -54,17 +59,21 @@ class PlanAnswer:
     """A plan, or why there is none: `problems` with the inputs, a `conflict` of limits, or a search without success."""
 
     terms: Terms | None = None
+    """With power limits less what idle GPUs draw."""
     pools: tuple[CandidatePool, ...] = ()
     offers: tuple[Offer, ...] = ()
     solution: Solution | None = None
     conflict: Conflict | None = None
     problems: tuple[quantities.InputProblem, ...] = ()
     notes: tuple[str, ...] = ()
-    greedy: tuple[JobSlot, ...] | None = None
     odds: Odds | None = None
     """Chances that deadlines are kept."""
     not_known: Literal["TimedOut", "NotFound"] | None = None
     """Whether there is a plan is not known: the search ended without one. `problems` says what to do."""
+    slack: Mapping[str, int] = field(default_factory=dict)
+    """By job up to how many per cent more tokens all deadlines and budgets hold."""
+    asked: Terms | None = None
+    """As they were given."""
 
     @property
     def totals(self) -> Totals | None:
@@ -84,29 +93,39 @@ class PlanAnswer:
         )
 
 
-def plan(spec: PlanSpec, fleet: Fleet, now: datetime, start: datetime | None = None) -> PlanAnswer:
-    """The answer; never raises for what a user gave. `start` stands for a spec that names none."""
+def plan(
+    spec: PlanSpec, fleet: Fleet, now: datetime, start: datetime | None = None, before: Sequence[JobPlan] = ()
+) -> PlanAnswer:
+    """The answer; never raises for what a user gave. `start` stands for a spec that names none.
+
+    Of `before`, the jobs of an earlier answer, as much is kept as holds and costs little.
+    """
     try:
         read = terms(spec, now, start)
         candidates = pools(fleet, read, now)
         clock = clock_of(read.seconds)
-        made = with_odds(answer(read, candidates, clock), clock)
+        former = Former(tuple(JobPlace(job.name, job.pool, job.recipe, job.gpus) for job in before))
+        made = replace(with_odds(answer(read, candidates, clock, former), clock), asked=read)
     except quantities.UnusableInput as error:
         made = PlanAnswer(problems=error.problems)
     return replace(made, notes=(*fleet.notes, *made.notes))
 
 
 def with_odds(made: PlanAnswer, clock: PlanClock) -> PlanAnswer:
-    """With the chances that deadlines are kept."""
-    if made.solution is None or made.terms is None:
+    """With the chances that deadlines are kept, and each job's slack."""
+    solution, read = made.solution, made.terms
+    if solution is None or read is None:
         return made
     try:
-        return replace(made, odds=odds(made.solution.slots, made.terms.limits.watts is not None, clock))
+        made = replace(made, odds=odds(solution.slots, read.limits.watts is not None, clock))
+        return replace(made, slack=slack(made.offers, read, solution, clock))
     except OutOfTime:
         return replace(made, notes=(*made.notes, NO_CHANCES))
 
 
-def answer(read: Terms, candidates: Sequence[CandidatePool], clock: PlanClock | None = None) -> PlanAnswer:
+def answer(
+    read: Terms, candidates: Sequence[CandidatePool], clock: PlanClock | None = None, former: Former = NO_FORMER
+) -> PlanAnswer:
     """The answer for these pools. Raises UnusableInput where the inputs make no plan.
 
     Without a `clock` the time limit counts from now. The search ends before it, since what is said of the plan takes
@@ -121,7 +140,7 @@ def answer(read: Terms, candidates: Sequence[CandidatePool], clock: PlanClock | 
     if clashing := tuple(broken_by_running(candidates, read)):
         return replace(none, conflict=Conflict(clashing, None, ()))
     try:
-        read, (made, solution, unproved) = solve_beside(candidates, read, clock.part(OF_SEARCH))
+        read, (made, solution, unproved) = solve_beside(candidates, read, clock.part(OF_SEARCH), former)
     except NotKnown as error:
         return replace(none, problems=error.problems, not_known=error.phase)
     none = replace(none, offers=made, terms=read)
@@ -134,10 +153,21 @@ def answer(read: Terms, candidates: Sequence[CandidatePool], clock: PlanClock | 
             sized = ((offer.job.name, f"{at}: {offer.refusals[at]}") for offer in made for at in offer.unknown_sizes())
             unproved += tuple(quantities.InputProblem(f"spec.jobs[{name}]", why) for name, why in sized)
         return replace(none, conflict=clash, problems=unproved, not_known="NotFound" if unproved else None)
-    notes = (*_notes(read, candidates, solution), *_left_out(made, solution))
-    return PlanAnswer(
-        read, tuple(candidates), made, solution, notes=notes, greedy=greedy(made, read.limits, solution.objectives[0])
-    )
+    notes = (*moved(former, solution), *_notes(read, candidates, solution), *_left_out(made, solution))
+    return PlanAnswer(read, tuple(candidates), made, solution, notes=notes)
+
+
+def moved(former: Former, solution: Solution) -> Iterator[str]:
+    """Which jobs are not where a former plan had them, and why."""
+    places, rows = {place.job: place for place in former.places}, []
+    for option in (slot.option for slot in solution.slots):
+        was = place_of(option)
+        if (place := places.get(was.job, was)) != was:
+            rows.append(f"{was.job} from {place.gpus} GPUs of {place.pool} with {place.recipe}")
+    if rows:
+        yield f"moved: {first_of(rows, NAMED)}: {solution.left or 'that is no longer offered'}"
+    elif solution.left:
+        yield f"kept: {solution.left}"
 
 
 def awake(read: Terms, candidates: Sequence[CandidatePool]) -> tuple[Terms, Sequence[CandidatePool]]:
@@ -220,7 +250,7 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
     for option in chosen:
         yield from _as_seen(option, read)
     if solution and solution.timed_out:
-        yield "the time limit ended the search: another run may find another plan within the gap"
+        yield "WallTimeReached: the time limit ended the search: another run may find another plan within the gap"
 
 
 def _as_seen(option: Option, read: Terms) -> Iterator[str]:
@@ -334,19 +364,31 @@ def _broken(solution: Solution, slot: JobSlot, other: Option, read: Terms) -> st
     return "the other jobs" if solution.objectives[0] != "time" else "nothing: the last job ends no earlier"
 
 
-def greedy_text(reply: PlanAnswer) -> str:
-    """How the greedy answer compares, in words."""
-    if reply.solution is None:
-        return ""
-    if reply.greedy is None:
-        return "the greedy answer (best rate first) places not all jobs"
-    name = reply.solution.objectives[0]
-    if name == "cost" and cost([slot.option for slot in reply.greedy]) is None:
-        return "the greedy answer (best rate first) takes pools without a price"
-    readable = {"cost": readable_dollars, "energy": readable_energy, "time": readable_days}
-    theirs, ours = value(name, reply.greedy), reply.solution.values[0]
-    late = [s for s in reply.greedy if s.option.job.deadline_days and s.end > s.option.job.deadline_days * (1 + SLACK)]
+def instead(reply: PlanAnswer) -> str:
+    """The best plan with another pool or recipe for the largest job, the others as they are."""
+    solution = reply.solution
+    assert solution is not None
+    assert reply.terms is not None
+    name, chosen = solution.objectives[0], solution.candidate.chosen
+    search = Search(reply.offers, reply.terms, solution.objectives, ENDLESS)
+    mine = max(chosen, key=lambda option: (option.gpu_hours, option.job.name))
+    offered = offer_of(Catalog(reply.pools, reply.terms), mine.job, None, False, ENDLESS)
+    places = grouped(((option.pool.name, option.recipe), option) for option in offered.options)
+    places.pop((mine.pool.name, mine.recipe), None)
+    part = max(1, TRIED // max(1, len(places)))
+    tried = [
+        search.placed([option if o is mine else o for o in chosen], solution.rank)
+        for options in places.values()
+        for option in sorted(options, key=lambda o: (_worth(name, o), o.gpus))[:: -(-len(options) // part)]
+    ]
+    best = min((made for made in tried if made and made.holds), key=lambda made: made.score(0), default=None)
+    if best is None:
+        none = f"{mine.job.name} holds beside the other jobs" if places else f"{mine.job.name} is offered"
+        return f"no other pool or recipe of {none}"
+    option = next(option for option in best.chosen if option.job is mine.job)
+    theirs, ours = best.values[0], solution.values[0]
     more = (theirs / ours - 1) * 100 if ours else 0.0
-    verdict = "as good" if abs(more) < 0.05 else f"{three_digits(abs(more))} % {'worse' if more > 0 else 'better'}"
-    missed = f", and misses {len(late)} deadline{'s' if len(late) > 1 else ''}" if late else ""
-    return f"the greedy answer (best rate first) comes to {readable[name](theirs)}: {verdict}{missed}"
+    verdict = "as good" if abs(more) < 0.05 else f"{three_digits(abs(more))} % {'more' if more > 0 else 'less'}"
+    readable = {"cost": readable_dollars, "energy": readable_energy, "time": readable_days}[name]
+    place = f"{mine.job.name} on {option.gpus} GPUs of {option.pool.name} with {option.title}"
+    return f"{place}: {readable(theirs)} for all jobs, {verdict}"

@@ -47,6 +47,7 @@ def wide(job: JobPlan) -> dict[str, Any]:
         "tokens/J": short(job.tokens_per_joule, most),
         "straggler": short(job.straggler),
         "basis": job.basis,
+        "slack": slack_text(job),
         "chance": ABSENT if job.probability is None else f"{float(job.probability) * 100:.3g} %",
         "bound by": job.binding or ABSENT,
     }
@@ -63,6 +64,12 @@ def time_text(job: JobPlan, bound: str) -> str:
     """How long it takes, with its band; `bound` is put before an upper bound of the rate."""
     days = job.days
     return f"{bound if job.upper_bound else ''}{readable_days(*map(float, (days.mid, days.low, days.high)))}"
+
+
+def slack_text(job: JobPlan) -> str:
+    """How much longer it may take while all deadlines and budgets hold."""
+    more = job.slack_percent
+    return ABSENT if more is None else f"{more} % more tokens, {more / (1 + more / 100):.2g} % slower"
 
 
 def short(text: str | None, bound: str = "") -> str:
@@ -85,7 +92,7 @@ def lines(status: PlanStatus) -> Iterator[str]:
         yield f"pool {pool.name}: {pool.peak_gpus} of {pool.gpus} GPUs in use; {data}{pool.provenance}"
     for note in status.notes:
         mark, _, rest = note.partition(": ")
-        if mark in ("undecided", "spares"):
+        if mark in ("undecided", "spares", "moved", "kept", "WallTimeReached"):
             yield note
         elif not (once and mark in ("SIMULATED", "REPLAYED")) and not any(
             mark == f"pool {pool.name}" and rest in (pool.provenance or "") for pool in status.pools
@@ -122,5 +129,10 @@ def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
     limit = largest.binding or "nothing: it has its best choice"
     free = limit.removeprefix("nothing")
     yield f"bound: nothing limits {largest.name}{free}" if free != limit else f"bound: {largest.name} by {limit}"
-    if totals.greedy:
-        yield f"instead: {totals.greedy}"
+    tight = min(
+        (j for j in status.jobs if j.slack_percent is not None), key=lambda j: j.slack_percent or 0, default=None
+    )
+    if tight:
+        yield f"slack: {tight.name} holds with up to {slack_text(tight)}"
+    if totals.instead:
+        yield f"instead: {totals.instead}"

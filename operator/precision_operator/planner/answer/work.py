@@ -21,7 +21,7 @@ DATA_BYTES = 512 << 20
 START_SECONDS = 60.0
 SLOWER = 2.0
 """How much longer than its time limit one answer may take: the limit ends searches, and reading comes before them."""
-QUESTIONS = 4
+QUESTIONS = 6
 """Questions that are asked where the plan names none."""
 MOST_SECONDS = f"spec.solver.timeLimitSeconds: planning went on long after the time limit and was ended: {NARROW}"
 NO_MEMORY = f"spec.jobs: planning takes more memory than there is: {NARROW}"
@@ -38,6 +38,8 @@ class Work:
     campaigns: tuple[ProfileFacts, ...]
     racks: Mapping[str, str]
     now: datetime
+    before: str = "{}"
+    """The status that the plan has, as JSON: its jobs stay where that holds."""
 
 
 def solved(work: Work) -> str:
@@ -50,7 +52,8 @@ def solved(work: Work) -> str:
 
     spec = PlanSpec.model_validate_json(work.spec)
     fleet = fleet_of(work.reports, work.campaigns, work.racks, work.now, work.source)
-    answered = plan(spec, fleet, work.now, start=start_of(work))
+    before = PlanStatus.model_validate_json(work.before)
+    answered = plan(spec, fleet, work.now, start=start_of(work), before=before.jobs)
     document = status(answered, what_ifs(spec, fleet, answered, work.now))
     return document.model_dump_json(by_alias=True, exclude_none=True)
 

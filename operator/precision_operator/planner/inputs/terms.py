@@ -251,6 +251,8 @@ class PlanClock:
     now: Callable[[], float] = time.monotonic
     search_seconds: float = math.inf
     """The most that one search of CP-SAT may take of the wall's clock, where `now` is another one."""
+    ends: list[float] = field(default_factory=list)
+    """Moments at which it, or a part of it, was seen to be over: what came then hangs on the machine's speed."""
 
     @property
     def left(self) -> float:
@@ -259,7 +261,10 @@ class PlanClock:
 
     @property
     def over(self) -> bool:
-        return self.now() >= self.until
+        if (now := self.now()) < self.until:
+            return False
+        self.ends.append(now)
+        return True
 
     def part(self, share: float) -> "PlanClock":
         """The first share of the time that is left."""

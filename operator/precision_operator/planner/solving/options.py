@@ -145,6 +145,19 @@ def offer_of(catalog: Catalog, job: JobTerms, picked: Picked | None, every: bool
     return Offer(job, tuple(options), refusals)
 
 
+def option_at(catalog: Catalog, job: JobTerms, name: str, recipe: str, gpus: int) -> Option | None:
+    """The choice of this pool, recipe and size; None where the job does not have it. Raises OutOfTime."""
+    pool = next((pool for pool in catalog.pools if pool.name == name and may_use(job, pool)), None)
+    if pool is None:
+        return None
+    mine = catalog.every(pool, job)
+    alike = [at for at in (mine.gpus == gpus).nonzero()[0] if mine.recipes[mine.recipe[at]].source.recipe == recipe]
+    if not alike:
+        return None
+    option = _option(job, mine, max(alike, key=lambda at: float(mine.deadline_rates[at])), catalog.terms)
+    return None if _problem(option, catalog.terms) else option
+
+
 def _unknown(job: JobTerms, pools: Sequence[CandidatePool]) -> Iterator[tuple[str, str]]:
     """Pools that the job names and nobody has, each with what to do."""
     names = ", ".join(pool.name for pool in pools[:8]) or "none"

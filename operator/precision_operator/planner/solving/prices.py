@@ -26,7 +26,7 @@ from precision_operator.planner.solving.size_work import (
     offered_places,
     one_by_one,
     paid_rows,
-    pool_speeds,
+    room_bound,
     sized_spans,
     work_rows,
 )
@@ -124,24 +124,12 @@ class _Master:
             gap=0.0,
             seconds=self.clock.left,
         )
-        if model.seconds <= 0:
+        if self.clock.over:
             return None
         solution = run(model)
-        if solution.state != "optimal" or solution.duals is None or solution.x is None:
+        if self.clock.over or solution.state != "optimal" or solution.duals is None or solution.x is None:
             return None
         return solution.x, solution.duals * scale
-
-    def _usual(self) -> Vector:
-        """Prices of the rows to begin with: none; of work alone, a GPU day costs what it does, in all pools alike."""
-        made = np.zeros(len(self.rows))
-        if not self.work_only or not self.rows:
-            return made
-        widest = max((row for row in self.rows if not row.watts and row.pool >= 0), key=lambda row: len(row.jobs))
-        speeds = pool_speeds(self.jobs)
-        for r, row in enumerate(self.rows):
-            if (row.jobs, row.end, row.watts, row.deadlines) == (widest.jobs, widest.end, False, widest.deadlines):
-                made[r] = -row.room * speeds.get(row.pool, 0.0)
-        return made / max(-float(made.sum()), 1e-300)
 
     def _reduced(self, prices: Vector) -> Iterator[Vector]:
         """Of each job its choices' costs at these prices. Raises OutOfTime."""
@@ -154,11 +142,6 @@ class _Master:
     def _value(self, prices: Vector) -> float:
         """What the rows' room is worth at these prices; with each job's cheapest choice it bounds all plans."""
         return 0.0 if self.work_only else float(prices.sum())
-
-    def least(self) -> float:
-        """A bound without any program. Raises OutOfTime."""
-        prices = self._usual()
-        return self._value(prices) + sum(float(reduced.min()) for reduced in self._reduced(prices))
 
     def bounded(self, stop: float = math.inf) -> tuple[float, list[dict[int, None]]]:
         """(what is proved from below, the choices that count by job); ends early once the bound passes `stop`."""
@@ -226,14 +209,13 @@ class Market:
             near[job.job.name] = frozenset(mine[:: max(1, -(-len(mine) // MOST_NEAR))].tolist())
         return near
 
-    def least(self, clock: PlanClock) -> float:
-        """A bound that needs no program; 0 where not even that was worked out in time."""
-        try:
-            if self.name == "time":
-                return _room(self.jobs, self.catalog, clock)
-            return _Master(self.jobs, (), clock, False).least()
-        except OutOfTime:
-            return 0.0
+    def least(self) -> float:
+        """A bound that needs no program: each job takes its least."""
+        if self.name != "time":
+            return sum(float(job.cost[job.allowed].min()) for job in self.jobs)
+        gpus = {place: pool.gpus for place, pool in enumerate(self.catalog.pools)}
+        work = [{place: float(job.cost[mine].min()) for place, mine in by_pool(job)} for job in self.jobs]
+        return max(_longest_chain(self.jobs), room_bound(gpus, work))
 
 
 def priced(market: Market, clock: PlanClock) -> tuple[float, Picked]:
@@ -255,17 +237,6 @@ def priced(market: Market, clock: PlanClock) -> tuple[float, Picked]:
 def _longest_chain(jobs: list[SizedJob]) -> float:
     """The end of the longest chain of the shortest choices."""
     return longest_chain([job.job for job in jobs], {job.job.name: float(job.days[job.allowed].min()) for job in jobs})
-
-
-def _room(jobs: list[SizedJob], catalog: Catalog, clock: PlanClock) -> float:
-    """The first day by which the work of all jobs has room, and the longest chain has ended."""
-    first = _longest_chain(jobs)
-    end = max(first, 1.0)
-    rows = [row for row in work_rows(jobs, catalog.pools, catalog.terms, False, end) if row.end == end]
-    if not rows:
-        return first
-    begin = rows[0].begin
-    return max(first, begin + _Master(jobs, rows, clock, True).least() * (end - begin))
 
 
 def _priced_time(jobs: list[SizedJob], catalog: Catalog, clock: PlanClock) -> tuple[float, Picked]:

@@ -4,6 +4,7 @@ them are offered: those that prices picked, what lies beside them, and a spread.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -105,15 +106,17 @@ def paid_rows(jobs: Sequence[SizedJob], pools: Sequence[CandidatePool], terms: T
     ]
 
 
-def pool_speeds(jobs: Sequence[SizedJob]) -> Mapping[int, float]:
-    """By pool how fast a GPU is there for jobs of all shapes, relative to the other pools."""
-    speeds: dict[int, list[float]] = {}
-    for arrays in {id(job.arrays): job.arrays for job in jobs}.values():
-        begins = np.flatnonzero(np.diff(arrays.pool, prepend=-1))
-        rates = 1 / np.minimum.reduceat(arrays.gpus * arrays.days, begins)
-        for pool, rate in zip(arrays.pool[begins].tolist(), (rates / rates.mean()).tolist(), strict=True):
-            speeds.setdefault(pool, []).append(rate)
-    return {pool: sum(rates) / len(rates) for pool, rates in speeds.items()}
+def room_bound(gpus: Mapping[Any, int], least: Sequence[Mapping[Any, float]]) -> float:
+    """No plan ends before this day: with any prices of the pools' GPU days, all work costs no more than all room.
+
+    `least` has by job the GPU days that it takes in each pool. Prices are as the jobs' speeds there: of pools that all
+    do the same work in, none is cheaper than another one.
+    """
+    all_days = {name: [mine[name] for mine in least if name in mine] for name in gpus}
+    means = {name: sum(days) / len(days) for name, days in all_days.items() if days}
+    room = sum(gpus[name] / means[name] for name in means)
+    work = sum(min((days / means[name] for name, days in mine.items()), default=0.0) for mine in least)
+    return work / room if room else 0.0
 
 
 def one_by_one(jobs: Sequence[SizedJob]) -> float:

@@ -15,7 +15,8 @@ from precision_operator.planner.inputs.terms import Failures, NoneFound, NotKnow
 from precision_operator.planner.rates.candidate_pool import CandidatePool, may_use
 from precision_operator.planner.rates.speed import conditions_of
 from precision_operator.planner.solving.catalog import Catalog
-from precision_operator.planner.solving.earliest import EarliestEnds
+from precision_operator.planner.solving.earliest import place_earliest
+from precision_operator.planner.solving.former import NO_FORMER, Former
 from precision_operator.planner.solving.options import LIMITS, Offer, offer_of, offers, sizes
 from precision_operator.planner.solving.prices import Market, priced
 from precision_operator.planner.solving.schedule import in_turn
@@ -49,7 +50,9 @@ SizesSolution = tuple[tuple[Offer, ...], Solution | None, tuple[InputProblem, ..
 """What was offered, the plan or None, and, where None is not proved, why."""
 
 
-def solve_beside(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock) -> tuple[Terms, SizesSolution]:
+def solve_beside(
+    pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock, former: Former = NO_FORMER
+) -> tuple[Terms, SizesSolution]:
     """As `solve_sizes`, and the terms with what each job is taken to have beside the others when stops for want of a
     free node are worked out: of jobs without maxGPUs at least what the plan gives them. None is first taken to have
     any: if no plan holds the limits then, none does, and no plan passes its bound. Raises NotKnown."""
@@ -62,10 +65,10 @@ def solve_beside(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock)
     terms, bound = replace(terms, taken={name: {} for name in names if shared}), 0.0
     for number in range(ROUNDS):
         part = clock.part(OF_ROUND) if terms.taken and number < ROUNDS - 1 else clock
-        made, solution, unproved = solve_sizes(pools, terms, part)
+        made, solution, unproved = solve_sizes(pools, terms, part, former)
         if solution is None:
             return terms, (made, None, (*unproved, STOPS) if number else unproved)
-        bound = bound or solution.values[0] * (1 - solution.gap)
+        bound = bound or solution.bound
         chosen = [slot.option for slot in solution.slots if slot.option.job.name in terms.taken]
         taken = {option.job.name: dict(terms.taken[option.job.name]) for option in chosen}
         if all(taken[option.job.name].get(option.pool.name, 0) >= option.gpus for option in chosen):
@@ -77,24 +80,37 @@ def solve_beside(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock)
     raise NoneFound(STOPS)
 
 
-def solve_sizes(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock) -> SizesSolution:
-    """The best plan over the sizes. Raises NotKnown. No offers and no plan: it is proved that some job is late."""
+def solve_sizes(
+    pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock, former: Former = NO_FORMER
+) -> SizesSolution:
+    """The best plan over the sizes, begun with a former one. Raises NotKnown.
 
+    No offers and no plan: it is proved that some job is late.
+    """
     catalog = Catalog(pools, terms, clock)
+    former = former.offered(catalog)
     if sizes(pools, terms) <= MOST:
         try:
             every = offers(catalog, every=True, clock=clock.part(OF_OPTIONS))
         except OutOfTime:
             clock.check()
         else:
-            return every, _few(every, catalog) if all(offer.options for offer in every) else None, ()
+            solution = _few(every, catalog, former) if all(offer.options for offer in every) else None
+            return every, solution and _kept(former, every, terms, solution, clock), ()
     usual = offer_of(catalog, terms.jobs[0], None, False, clock)
     if not usual.options:
         return offers(catalog), None, ()
-    return _priced(catalog, objectives_of([usual], terms))
+    made, solution, unproved = _priced(catalog, objectives_of([usual], terms), former)
+    return made, solution and _kept(former, made, terms, solution, clock), unproved
 
 
-def _few(every: Sequence[Offer], catalog: Catalog) -> Solution | None:
+def _kept(former: Former, made: Sequence[Offer], terms: Terms, solution: Solution, clock: PlanClock) -> Solution:
+    """With what is kept of the former plan, and whether any part of the search was ended by its time."""
+    kept = former.kept(made, terms, solution, clock)
+    return replace(kept, timed_out=solution.timed_out or bool(clock.ends))
+
+
+def _few(every: Sequence[Offer], catalog: Catalog, former: Former) -> Solution | None:
     """The best plan where all sizes are in the program; the end of the last job is bounded by prices."""
     proved, names = 0.0, objectives_of(every, catalog.terms)
     if names[0] == "time":
@@ -103,10 +119,11 @@ def _few(every: Sequence[Offer], catalog: Catalog) -> Solution | None:
             if market.infeasible:
                 return None
             proved, _ = priced(market, catalog.clock.part(OF_FIRST))
-    return solve(every, catalog.terms, catalog.clock, None, names, proved)
+    first = former.whole(Search(every, catalog.terms, names, catalog.clock))
+    return solve(every, catalog.terms, catalog.clock, first, names, proved)
 
 
-def _priced(catalog: Catalog, names: tuple[Objective, ...]) -> SizesSolution:
+def _priced(catalog: Catalog, names: tuple[Objective, ...], former: Former) -> SizesSolution:
     terms, clock = catalog.terms, catalog.clock
     if not terms.objectives and not all(job.deadline_days for job in terms.jobs):
         names = ("time",)
@@ -117,8 +134,9 @@ def _priced(catalog: Catalog, names: tuple[Objective, ...]) -> SizesSolution:
         except OutOfTime:
             return (), None, ()
     quick = offers(catalog, market.quick())
-    least = market.least(clock)
+    least = market.least()
     search = _first(Search(quick, terms, names, clock.part(OF_FIRST)))
+    search.take(former.whole(search), 0)
     try:
         proved, picked = priced(market, clock.part(OF_PRICES))
         bound = max(proved, least)
@@ -144,7 +162,7 @@ def _priced(catalog: Catalog, names: tuple[Objective, ...]) -> SizesSolution:
             wider = offers(catalog, {name: near[name] | picked.get(name, frozenset()) for name in near})
             better = solve(wider, terms, clock, solution.candidate, names, bound)
             made, solution, reach = wider, better or solution, reach * FIRST_REACH
-    return made, replace(solution, gap=solution.gap_to(bound), timed_out=solution.timed_out or clock.over), ()
+    return made, replace(solution, gap=solution.gap_to(bound)), ()
 
 
 def _first(search: Search) -> Search:
@@ -157,5 +175,5 @@ def _first(search: Search) -> Search:
         if search.best is None or name == "time":
             search.take(search.placed(chosen, rank), 0)
     if search.best is None or name == "time":
-        EarliestEnds(search, 0).place()
+        place_earliest(search, 0)
     return search

@@ -12,16 +12,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from precision_api.facts.names import grouped
 from precision_api.kinds.capacity_plan import Objective
 from precision_operator.planner.inputs.quantities import InputProblem
 from precision_operator.planner.inputs.terms import NARROW, NoneFound, OutOfTime, PlanClock, Terms, clock_of
-from precision_operator.planner.solving.earliest import EarliestEnds
-from precision_operator.planner.solving.greedy import greedy_choice, least_of_each, room_bound
+from precision_operator.planner.solving.budgets import dollars_beside_committed, is_committed
+from precision_operator.planner.solving.earliest import place_earliest
 from precision_operator.planner.solving.linear import run
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.program import PREFER_SHORT, AssignmentProgram, Constraint
 from precision_operator.planner.solving.schedule import JobSlot, longest_chain
 from precision_operator.planner.solving.search import ALL_ORDERS, Candidate, Rank, Search
+from precision_operator.planner.solving.size_work import room_bound
 from precision_operator.planner.solving.timetable import Timetable
 
 HELD = 1e-6
@@ -41,10 +43,17 @@ class Solution:
     timed_out: bool
     rank: Rank
     """The order in which jobs were placed, as `schedule` takes it."""
+    left: str = ""
+    """Why some choice of a former plan was left, or what a better plan would gain that was left for it."""
 
     def gap_to(self, bound: float) -> float:
         """How far it is from a bound of its first objective, as a share of it."""
         return max(0.0, self.values[0] - bound) / abs(self.values[0]) if self.values[0] else 0.0
+
+    @property
+    def bound(self) -> float:
+        """What is proved of the first objective of all plans."""
+        return self.values[0] * (1 - self.gap)
 
     @property
     def candidate(self) -> Candidate:
@@ -119,21 +128,16 @@ def _reached(search: Search, number: int, clock: PlanClock, proved: float) -> _B
         raise _Infeasible
     shortest = {offer.job.name: min(option.days for option in offer.options) for offer in offers}
     chain = longest_chain([offer.job for offer in offers], shortest)
-    bound = max(proved, *((room_bound(offers), chain) if name == "time" else (least_of_each(offers, name),)))
-    for chosen in (greedy_choice(offers, name), shortest_of_each(offers)) if name == "time" else ():
-        if chosen is not None:
-            search.try_choice(chosen, number)
-    earliest = EarliestEnds(search, number)
+    bound = max(proved, *((room_of_offers(offers), chain) if name == "time" else (least_of_each(offers, name),)))
     if name == "time":
-        earliest.place()
+        search.try_choice(shortest_of_each(offers), number)
+        place_earliest(search, number)
     if name != "time" or search.best is None:
         try:
             bound = max(bound, _chosen(search, number, clock))
         except OutOfTime:
             if search.best is None:
                 search.try_choice(shortest_of_each(offers), number)
-    if name == "time":
-        earliest.change(bound, clock.part(1 / 2))
     return _improved(search, number, clock, bound)
 
 
@@ -151,6 +155,8 @@ def _chosen(search: Search, number: int, clock: PlanClock) -> float:
     solution = run(replace(model, seconds=clock.left / 2))
     if solution.state == "infeasible":
         raise _Infeasible
+    if solution.state == "limit":
+        clock.ends.append(clock.now())
     if solution.x is None and solution.state == "limit":
         raise OutOfTime(clock.limit)
     if solution.x is None:
@@ -192,6 +198,27 @@ def _improved(search: Search, number: int, clock: PlanClock, bound: float) -> _B
             break
         table = None if had is None and search.best else table
     return bound, not enough()
+
+
+def least_of_each(offers: Sequence[Offer], name: Objective) -> float:
+    """No plan costs (dollars) or takes (megawatt hours) less: each job has its cheapest choice."""
+    if not all(offer.options for offer in offers):
+        return 0.0
+    if name == "energy":
+        return sum(min(option.megawatt_hours or 0.0 for option in offer.options) for offer in offers)
+    # GPU hours that are paid for: all of them for nothing, or those that the jobs could use at most taken off.
+    free = sum(min(map(dollars_beside_committed, offer.options)) for offer in offers)
+    whole = sum(min(option.dollars or 0.0 for option in offer.options) for offer in offers)
+    paid = {option.pool.name: option for offer in offers for option in offer.options if is_committed(option)}
+    hours = sum(o.pool.terms.committed_gpu_hours * (o.gpu_dollars_per_hour or 0.0) for o in paid.values())
+    return max(free, whole - hours)
+
+
+def room_of_offers(offers: Sequence[Offer]) -> float:
+    """The room bound of these choices, in days."""
+    gpus = {option.pool.name: option.pool.gpus for offer in offers for option in offer.options}
+    rows = [grouped((option.pool.name, option.gpu_hours / 24) for option in offer.options) for offer in offers]
+    return room_bound(gpus, [{name: min(days) for name, days in row.items()} for row in rows])
 
 
 def cheapest_of_each(offers: Sequence[Offer], name: Objective) -> tuple[Option, ...]:

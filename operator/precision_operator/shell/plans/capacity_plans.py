@@ -300,7 +300,8 @@ class Planning:
             raw = await self._read(plan)
             work, inputs = await self._work(plan, now)
             spec = await asyncio.to_thread(PlanSpec.model_validate, raw.get("spec") or {})
-            return replace(work, spec=spec.model_dump_json(by_alias=True, exclude_none=True))
+            before = status_before(raw).model_dump_json(by_alias=True, include={"jobs"})
+            return replace(work, spec=spec.model_dump_json(by_alias=True, exclude_none=True), before=before)
 
         try:
             answer = PlanStatus.model_validate_json(await self._processes.answer(ready, plan.namespace))
