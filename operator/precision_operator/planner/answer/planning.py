@@ -249,7 +249,7 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
     yield from (f"pool {pool.name}: {note}" for pool in mine for note in pool.notes)
     for option in chosen:
         yield from _as_seen(option, read)
-    if solution and solution.timed_out:
+    if solution and solution.timed_out and solution.gap > SLACK:
         yield "WallTimeReached: the time limit ended the search: another run may find another plan within the gap"
 
 
