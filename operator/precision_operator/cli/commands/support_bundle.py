@@ -8,7 +8,8 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -44,32 +45,30 @@ No Secret and no ConfigMap was read. Values of environment variables, and what i
 are, stand as (removed).
 """
 REMOVED = "(removed)"
-_KEYS = r"(?:password|passwd|passphrase|secret|(?<!per)token|credentials?|api[-_]?key|access[-_]?key|private[-_]?key)"
-_NAMED = rf"(?<![\w-])[\w-]{{0,200}}?{_KEYS}(?:\\*[\"'])?"
-"""A name that ends so, and the quote behind it, escaped as often as JSON was put into JSON.
-
-It is tried at the beginning of words alone: at each letter, a megabyte of metrics would take ten seconds.
-`trainingFlopsPerToken` is a figure.
-"""
-_BEGINS, _ENDS = (re.compile(rf"-----{of} [A-Z ]*PRIVATE KEY(?: BLOCK)?-----") for of in ("BEGIN", "END"))
-_KEY, _END = _BEGINS.pattern, _ENDS.pattern
-_KEY_LINE = r".*[\w+/=-]{40}.*|[^\S\n]*(?:(?:Proc-Type|DEK-Info|-----END).*|[\w+/=-]*[^\S\n]*)"
-"""What may stand in a line of a key, whatever is before and behind it: what somebody else begins in a file and does not
-end must not take the rest of it."""
-_KEY_OF_VALUE = re.compile(rf"{_KEY}(?:[\s\S]*?{_END}|[\s\S]*)")
-"""In one value, which is of one author: to its end."""
-_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(rf"{_KEY}(?:(?!{_KEY})[\s\S]){{0,16384}}?{_END}"), REMOVED),
-    (re.compile(rf"{_KEY}.*(?:\n(?:{_KEY_LINE})\r?$){{0,200}}", re.M), REMOVED),
-    (re.compile(r"\beyJ[\w-]{5,1000}\.[\w-]{5,}\.[\w-]*"), REMOVED),  # a JSON web token, as service accounts have
-    (re.compile(r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{8,}"), rf"\1\2{REMOVED}"),
-    (re.compile(r"(?i)(\w://)[^/\s:@\"']*:[^/\s@\"']+@"), rf"\1{REMOVED}@"),
-    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), REMOVED),
-    (re.compile(r"\b(?:gh[opsur]_|github_pat_|glpat-|hf_|nvapi-|xox[abps]-)[\w-]{10,}"), REMOVED),
-    (re.compile(rf"(?i)({_NAMED}\s*[=:]\s*(\\*[\"']))(?:(?!\2).)+"), rf"\1{REMOVED}"),
-    (re.compile(rf"(?i)({_NAMED}\s*[=:]\s*)(?!true\b|false\b|null\b)[^\s\"',;{{}}\[\]\\]+"), rf"\1{REMOVED}"),
-    (re.compile(rf"(?i)(--[\w-]{{0,40}}{_KEYS}\s+)\S+"), rf"\1{REMOVED}"),
+_KEYS = (
+    r"(?:passwords?|passwd|pwd|[_-]pass|passphrase|secret|(?<!per)token|credentials?|authorization|cookie|sig(?:nature)?"
+    r"|(?:api|secret|access|account|private)[-_]?(?:access[-_]?)?key)"
 )
+_NAMED = rf"(?<![\w-])[\w-]{{0,200}}?{_KEYS}(?:\\*[\"'])?"
+"""A name that ends so, and the quote behind it, escaped as often as JSON was put into JSON: tried at the beginning of
+words alone, or a megabyte of metrics would take ten seconds. `trainingFlopsPerToken` is a figure."""
+_IS_NAMED = re.compile(rf"(?is).*{_KEYS}").fullmatch
+_PLAIN = r"(?!(?:true|false|null)(?:[\s,;}\])\"']|$)|[\[{])"
+_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(rf"(?im)^([ \t]*)((?:- )?{_NAMED}:)[ \t]*[|>]?[+-]?\r?((?:\n\1[ \t]+\S.*)+)"), rf"\1\2 {REMOVED}"),
+    (re.compile(rf"(?i)(\bname[\"']?:[ \t]*[\"']?{_NAMED},?[ \t]*\r?\n[ \t]*[\"']?value[\"']?:).*"), rf"\1 {REMOVED}"),
+    (re.compile(r"(?<![\w-])eyJ[\w-]{5,1000}\.[\w-]{5,}\.[\w-]*"), REMOVED),  # a JSON web token
+    (re.compile(r"(?i)\b(bearer|basic)([ \t]+)[\w.~+/=-]{8,}"), rf"\1\2{REMOVED}"),
+    (re.compile(r"(?i)(\w://)[^/\s:@\"']*:[^/\s\"']+@"), rf"\1{REMOVED}@"),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), REMOVED),
+    (re.compile(r"\b(?:gh[opsur]_|github_pat_|gl[a-z]{2,4}-|hf_|nvapi-|npm_|dckr_pat_|xox[abps]-)[\w-]{10,}"), REMOVED),
+    (re.compile(rf"(?i)({_NAMED}(?:[\\\"', \t]+value[\\\"']*)?[ \t]*[=:]+[ \t]*){_PLAIN}\S.*"), rf"\1{REMOVED}"),
+    (re.compile(rf"(?i)(?<![\w-])(--[\w-]{{0,40}}{_KEYS}[ \t]+)\S.*"), rf"\1{REMOVED}"),
+)
+"""Nothing in a line takes anything of another, but what YAML puts below such a name: a tenant may have written it."""
+_OF_KEY = re.compile(r"[\w+/-]{40,}={0,2}|-----(?:BEGIN|END) [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----", re.A)
+_is_base64 = re.compile(r"[ \t\r\\>#|\"',.]*[\w+/=-]+[ \t\r\\>#|\"',.]*", re.A).fullmatch
+_WORD, _HEADER = re.compile(r"[A-Za-z0-9]{12,}"), re.compile(r"[A-Z][\w-]+: ")
 _OURS = (GROUP, "nvidia.com", "topology.kubernetes.io", "kubernetes.io", "node.kubernetes.io", "cluster.x-k8s.io")
 
 
@@ -240,51 +239,57 @@ def without_secrets(text: str) -> str:
     """`text` with `(removed)` in place of what is written as secrets are."""
     for pattern, instead in _PATTERNS:
         text = pattern.sub(instead, text)
-    return text
+    return "\n".join(_without_keys(text.split("\n")))
+
+
+def _without_keys(lines: Iterable[str]) -> list[str]:
+    """The lines without those of private keys, wherever one is cut. A line of another kind costs no other one."""
+    shown, is_key = list[str](), False
+    for line in lines:
+        text = _OF_KEY.sub(_or_removed, line)
+        if text == line and is_key and _is_base64(line):
+            text = REMOVED
+        elif text != line and shown and _is_base64(shown[-1]):
+            shown[-1] = REMOVED  # its beginning is cut off
+        is_key = text != line or (is_key and (not line.strip() or bool(_HEADER.match(line))))
+        shown.append(text)
+    return shown
+
+
+def _or_removed(found: re.Match[str]) -> str:
+    """What stands there, unless it is of a key: base64 mixes in a word what names, paths, digests and UUIDs do not."""
+    mixed = (word.upper() != word != word.lower() and re.search(r"\d", word) for word in _WORD.findall(found[0]))
+    return REMOVED if " " in found[0] or any(mixed) else found[0]
 
 
 def _redacted(value: Any, key: str = "") -> Any:
     """Each string without secrets by itself: none takes what follows it."""
     if isinstance(value, Mapping):
-        return {without_secrets(name): _redacted(of, name) for name, of in value.items()}
+        shown = [*map(without_secrets, value)]
+        count = Counter(shown)
+        shown = [name if count[name] == 1 else f"{name} {at}" for at, name in enumerate(shown)]
+        named = [str(value.get("name")) if name == "value" else name for name in value]
+        return dict(zip(shown, map(_redacted, value.values(), named), strict=True))
     if isinstance(value, list | tuple):
-        return [*_redacted_list(value)]
-    is_secret = re.fullmatch(rf"(?i).*{_KEYS}", key) and value not in ("", None, True, False)
-    if is_secret or not isinstance(value, str):
-        return REMOVED if is_secret else value
-    return without_secrets(_KEY_OF_VALUE.sub(REMOVED, value))
+        flags = ("", *(text if isinstance(text, str) and text.startswith("-") else "" for text in value))
+        return [_redacted(of, flag) for of, flag in zip(value, flags, strict=False)]
+    is_secret = _IS_NAMED(key) and value not in ("", None, True, False)
+    return REMOVED if is_secret else without_secrets(value) if isinstance(value, str) else value
 
 
-def _redacted_list(values: Iterable[Any]) -> Iterator[Any]:
-    """Each; of a key that stands there a line each, none."""
-    begun = 0
-    for value in values:
-        text = value if isinstance(value, str) else ""
-        before, begun = begun, max(0, begun + len(_BEGINS.findall(text)) - len(_ENDS.findall(text)))
-        yield REMOVED if before and text else _redacted(value)
-
-
-def plain_object(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A Kubernetes object without managed fields, the copy that kubectl apply keeps, and values of the environment."""
-    cleaned = _cleaned(dict(raw))
-    assert isinstance(cleaned, dict)
-    return cleaned
-
-
-def _cleaned(value: Any, key: str = "") -> Any:
-    if isinstance(value, Mapping):
-        dropped = ("managedFields", "kubectl.kubernetes.io/last-applied-configuration")
-        return {k: _cleaned(v, k) for k, v in value.items() if k not in dropped}
+def plain_object(value: Any, key: str = "") -> Any:
+    """A Kubernetes object without managed fields, others' annotations, and values of the environment: of a variable its
+    name stays, and where it comes from another object that one's."""
     if isinstance(value, list):
-        return [_without_value(variable) if key == "env" else _cleaned(variable) for variable in value]
-    return value
-
-
-def _without_value(variable: Any) -> Any:
-    """`{name: X, value: (removed)}`; where it comes from another object, that stays: it is a name."""
-    if isinstance(variable, Mapping) and "value" in variable:
-        return {**variable, "value": REMOVED}
-    return variable
+        return [plain_object(item, key) for item in value]
+    if isinstance(value, str) and key == "env":
+        return REMOVED
+    if not isinstance(value, Mapping):
+        return value
+    kept = {k: v for k, v in value.items() if GROUP in k or (k != "managedFields" and key != "annotations")}
+    return {
+        k: plain_object(v, "env" if key == "env" and isinstance(v, str) and k != "name" else k) for k, v in kept.items()
+    }
 
 
 def node_facts(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,7 +301,7 @@ def node_facts(raw: Mapping[str, Any]) -> dict[str, Any]:
             "uid": meta.get("uid"),
             "creationTimestamp": meta.get("creationTimestamp"),
             "labels": {k: v for k, v in (meta.get("labels") or {}).items() if k.rpartition("/")[0].endswith(_OURS)},
-            "annotations": {key: text for key, text in (meta.get("annotations") or {}).items() if GROUP in key},
+            "annotations": plain_object(meta.get("annotations"), "annotations"),
         },
         "spec": {"taints": spec.get("taints"), "unschedulable": spec.get("unschedulable")},
         "status": {key: status[key] for key in ("allocatable", "capacity", "conditions", "nodeInfo") if key in status},
