@@ -18,6 +18,7 @@ from precision_api.facts.names import REPORT_PLURAL
 from precision_api.kinds.report import ReportStatus
 from precision_lab.builds.binaries import binaries
 from precision_operator.core.results.reading import read
+from precision_operator.exporter import text
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.families import table
 from precision_operator.exporter.families.family import HELP, Family
@@ -306,6 +307,13 @@ def test_any_labels_come_back_however_many_of_them_rows_share(rows: list[tuple[s
     assert text.count(b"\n") == len(rows)
     returned = [(sample.labels, sample.value) for sample in samples_in(text)]
     assert returned == [(dict(zip("bca", labels, strict=True)), 1.5) for labels in rows]
+
+
+@pytest.mark.parametrize(("rows", "remembered"), [(1, 0), (32, 1), (33, 0), (2048, 0)])
+def test_lines_of_many_rows_as_a_tenants_gemms_have_are_not_remembered(rows: int, remembered: int) -> None:
+    text._known_lines.cache_clear()
+    assert samples(sample_template("m", ("gemm",)), [((str(at),), 1.0) for at in range(rows)]).count(b"\n") == rows
+    assert text._known_lines.cache_info().currsize == remembered
 
 
 @pytest.mark.parametrize("value", ["7", "10", "63"])

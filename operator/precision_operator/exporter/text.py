@@ -55,8 +55,8 @@ def samples(template: Template, rows: Iterable[SampleRow], shared: tuple[str, ..
     shown = list(rows)
     if not shown:
         return b""
-    # A single row's labels, such as the UUID of a GPU, may be those of one node alone.
-    lines_of = _known_lines if len(shown) > 1 or not template.unshared else _lines
+    # A single row's labels, such as the UUID of a GPU, may be those of one node alone; and many, of a GEMM each, are.
+    lines_of = _known_lines if 1 < len(shown) <= 32 or not template.unshared else _lines
     lines = lines_of(template, tuple([labels for labels, _ in shown]))
     values: list[str | float] = [*_escaped(shared, template.shared), 0.0]
     texts = values * len(shown)
@@ -70,7 +70,7 @@ def _lines(template: Template, rows: tuple[tuple[str, ...], ...]) -> str:
     return "".join([template.line % tuple(labels) for labels in escaped])
 
 
-_known_lines = lru_cache(maxsize=1 << 12)(_lines)
+_known_lines = lru_cache(maxsize=1 << 10)(_lines)
 
 
 @lru_cache(maxsize=16)
