@@ -40,6 +40,7 @@ WORLDS = {
     "as many as may be": (seen(of_age(1), of_age(2)), set()),
     "no bound": (seen(*OLD, most=None), set()),
     "suspended": (seen(of_age(1), of_age(2), of_age(3, suspend=True)), set()),
+    "more suspended": (seen(of_age(0), *(of_age(days, suspend=True) for days in (1, 2, 3))), {"p1"}),
     "unreadable": (seen(of_age(1), of_age(2), of_age(3, problem="no spec")), set()),
     "another namespace": (seen(of_age(1), of_age(3), of_age(2), profile("theirs", namespace="other")), {"p1"}),
     "an agent runs": (seen(*OLD, jobs=(AGENT,), pods=(pod(AGENT),)), {"p1"}),
@@ -87,6 +88,8 @@ def test_a_profile_beyond_the_bound_says_so_and_keeps_what_it_found() -> None:
     [progressing] = [row for row in status.conditions if row.type == names.PROGRESSING]
     assert (progressing.status, progressing.reason, status.progress) == ("False", "TooManyProfiles", "6/6")
     assert "profilesPerNamespace.max of the chart" in progressing.message
+    *_, labelled = plan(seen(of_age(3), of_age(2), of_age(1, poolLabel="x/1"))).profiles
+    assert all(facts.pool == late.nodes[uid].pool for uid, facts in labelled.nodes.items()), "no facts of its own"
 
 
 def test_a_suspended_profile_is_not_worked_out_anew_at_its_schedules_times() -> None:

@@ -10,6 +10,7 @@ from precision_api.facts.names import FRESH
 from precision_operator.core.attempts.actions import Action, Collect, Drop, MarkStale, Start
 from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
+from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS, Said
@@ -111,12 +112,15 @@ def test_what_may_still_run_counts_in_the_limit(left: dict[str, Any]) -> None:
 OLDER = tried(run="older", basis={"spec": "older"})
 
 
-@pytest.mark.parametrize(("status", "starts"), [(measured(run=RUN), "n2"), (OLDER, "n1")], ids=["measured", "to do"])
+@pytest.mark.parametrize(
+    ("status", "starts"), [(measured(run=RUN), "n2"), (OLDER, "n1"), (measured(run=RUN, number=2), "n2")]
+)
 def test_a_job_that_is_over_and_that_a_finalizer_keeps_takes_no_place_and_no_report(status: Any, starts: str) -> None:
     here, there = (job(node, run=status.attempt.run, finished="Complete", deleting=True) for node in ("n1", "n9"))
     left = report("n9", status=tried(run=RUN))
     decided = plan(observed([NIGHTLY], nodes("n1", "n2"), jobs=(here, there), reports=(report(status=status), left)))
     assert [action.facts.name for action in decided.actions if isinstance(action, Start)] == [starts]
+    assert reasons(decided)["n1"] == ("Measured" if starts == "n2" else "AgentStarting")
     assert [action.report for action in decided.actions if isinstance(action, MarkStale)] == [left]
 
 
@@ -128,6 +132,11 @@ def test_of_two_jobs_of_a_node_the_newest_counts_for_a_ramp_and_as_the_one_that_
     jobs = (over[0], new)[::turn]
     decided = plan(observed([ramping], nodes("n1", "n2"), jobs=jobs, pods=(pod(new),)))
     assert reasons(decided)["n2"] == "Ramping"
+    later = report(status=measured(run=RUN, startedAt=format_time(NOW - MINUTE)))
+    world = observed([ramping], nodes("n1", "n2"), jobs=over[:1], reports=(later,))
+    assert reasons(plan(world)) == {"n1": "Measured", "n2": "Ramping"}, "the older Job hides no newer start"
+    [state] = plan(observed([NIGHTLY], jobs=(replace(new, deleting=True),))).profiles[0].node_states
+    assert "finalizers keep it" in state.message, "it was deleted while it ran"
     reports = (report(status=measured(run=RUN)),)
     assert reasons(plan(observed([NIGHTLY], jobs=tuple(over[::turn]), reports=reports))) == {"n1": "Measured"}
 

@@ -97,7 +97,7 @@ async def test_a_start_done_twice_makes_one_job(scene: Scene) -> None:
     assert scene.job().uid == first.uid
 
 
-@pytest.mark.parametrize("meta", [{"labels": {}}, {"deletionTimestamp": "2026-11-21T09:00:00Z"}])
+@pytest.mark.parametrize("meta", [{"labels": {}}, {"deletionTimestamp": "2026-11-21T09:00:00Z", "finalizers": ["a/b"]}])
 async def test_a_job_of_that_name_that_is_another_attempt_or_being_deleted_is_not_taken_for_ours(
     scene: Scene, meta: dict[str, Any]
 ) -> None:
@@ -105,6 +105,7 @@ async def test_a_job_of_that_name_that_is_another_attempt_or_being_deleted_is_no
     assert await scene.actor.act([START]) == 0
     assert scene.held("jobs") == []
     assert scene.refused()[:2] == ("NameTaken", "Job")
+    assert scene.refused()[2].endswith(", with finalizers a/b" if "finalizers" in meta else "is still there")
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["it did not happen", "it happened"])

@@ -68,7 +68,13 @@ async def test_a_reference_is_read_again_for_profiles_that_are_asked_for_and_a_t
             world.loop.gatherer._references._last.clear()
             await world.loop.once()
         assert [where for _, where in world.loop.cluster.requests].count(path) == reads
-    assert len(world.loop.gatherer._reader._references) == 1
+    for version in map(str, range(3)):  # edited between two looks: a tenant took the operator's memory
+        world.save(text_of(EIGHT().model_copy(update={"made_by": version})))
+        await world.loop.once()
+    assert [*world.loop.gatherer._reader._references] == [("ml", "h100-jan")]
+    world.loop.apply("nightly", acceptance={"reference": {"name": "gone", "sha256": "a" * 64}})
+    await world.loop.once()
+    assert world.loop.gatherer._reader._references == {}
     await (settled := World(EIGHT())).measure(sound, 1)
     assert await settled.loop.once() <= REFERENCE_SECONDS
 
@@ -122,9 +128,11 @@ async def test_runs_of_an_earlier_boot_hide_no_fault_of_another_gpu() -> None:
 
 SPLIT = golden_draft().model_copy(update={"split": {"zone": "b"}})
 OLD = read_reference(text_of(golden_draft()).replace("2099-11-01", "2026-01-01"))
+LARGE = golden_draft().model_copy(update={"resources": {f"r{at}": "x" * 100 for at in range(1500)}})
 LIKE_NO_OTHER = {
     "a pool of two": (golden_draft(nodes=2), 8, "boot-1", "NotDetectable"),
     "7 of 8 GPUs": (golden_draft(), 7, "boot-1", "OtherKey"),
+    "a reference that takes memory": (LARGE, 8, "boot-1", "ReferenceTooLarge"),
     "an old reference": (OLD, 8, "boot-1", "ReferenceTooOld"),
     "another zone": (SPLIT, 8, "boot-1", "OtherKey"),
     "a boot that nobody tells": (golden_draft(), 8, "", "SubjectChanged"),

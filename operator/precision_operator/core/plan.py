@@ -86,7 +86,8 @@ def _draft(profile: ProfileView, observed: Observed, faults: list[Fault], is_lat
 
 def _undecided(profile: ProfileView, observed: Observed, reason: Said) -> ProfilePlan:
     """Nothing is decided for the profile's nodes: its status stands as it was, with the reason."""
-    nodes = observed.facts_of(profile.spec.pool_label) if profile.spec is not None else {}
+    has_jobs = profile.spec is not None and profile.uid in observed.jobs_of  # facts by a label of its own cost a pass
+    nodes = observed.facts_of(profile.spec.pool_label if has_jobs else DEFAULT_POOL_LABEL) if profile.spec else {}
     return ProfilePlan(profile, reason, nodes=nodes, drained=drained_nodes(profile, nodes, observed))
 
 

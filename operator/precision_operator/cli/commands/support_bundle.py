@@ -256,10 +256,10 @@ def _without_keys(lines: Iterable[str]) -> list[str]:
     return shown
 
 
-def _or_removed(found: re.Match[str]) -> str:
+def _or_removed(match: re.Match[str]) -> str:
     """What stands there, unless it is of a key: base64 mixes in a word what names, paths, digests and UUIDs do not."""
-    mixed = (word.upper() != word != word.lower() and re.search(r"\d", word) for word in _WORD.findall(found[0]))
-    return REMOVED if " " in found[0] or any(mixed) else found[0]
+    mixed = (word.upper() != word != word.lower() and re.search(r"\d", word) for word in _WORD.findall(match[0]))
+    return REMOVED if " " in match[0] or any(mixed) else match[0]
 
 
 def _redacted(value: Any, key: str = "") -> Any:

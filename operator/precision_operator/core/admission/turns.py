@@ -295,8 +295,9 @@ def _starts(
             for key in ((namespace, profile), (namespace, "")):
                 newest[key] = max(at, newest.get(key, at))
         elif at is not None:
-            more = {(namespace, profile, uid): at for uid, at in there.starts.items()}
-            starts = more | starts
+            for uid, at in there.starts.items():
+                row = starts.get((namespace, profile, uid), at)
+                starts[namespace, profile, uid] = max(at, row, key=lambda at: (at <= observed.now, at))
     for (namespace, profile, node), at in starts.items():
         if first < at < last and namespace in recent_starts:
             recent_starts[namespace][profile, node] = at

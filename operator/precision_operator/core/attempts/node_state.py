@@ -478,6 +478,7 @@ def _unscheduled(job: JobView, pod: PodView | None) -> Said:
         of_others = ANTI_AFFINITY if "existing pods anti-affinity rules" in pod.unschedulable else ""
         return said("AgentUnschedulable", attempt=job.attempt, why=f"{pod.unschedulable}{of_others}")
     waits = "its resource claim is on the way" if pod is not None and pod.claims else "its pod is on the way"
+    waits = "its Job is deleted, and finalizers keep it" if job.deleting else waits
     return said("AgentStarting", attempt=job.attempt, why=job.creation_problem or waits)
 
 

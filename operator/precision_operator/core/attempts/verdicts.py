@@ -59,10 +59,10 @@ def terms_of(spec: ProfileSpec | None, namespace: str, observed: Observed, repor
     if spec.acceptance is None:
         return None
     asked = spec.acceptance.reference
-    sha256, reference = observed.references[namespace, asked.name] or ("", None)
-    problem = reference.problem(observed.now) if reference else "NoReference"
+    sha256, saved = observed.references[namespace, asked.name] or ("", "NoReference")
+    problem = saved if isinstance(saved, str) else saved.problem(observed.now)
     problem = "ReferenceReplaced" if sha256 not in ("", asked.sha256) else problem
-    reference = None if problem else reference
+    reference = None if problem or isinstance(saved, str) else saved
     shift, alike = _drift(reference, sha256, reports, observed.now) if reference else (0.0, {})
     return Terms(spec.acceptance, reference, problem, observed.settings.accept_simulated, shift, alike)
 

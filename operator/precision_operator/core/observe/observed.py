@@ -28,7 +28,7 @@ Raw = Mapping[str, Any]
 BEING_READ = "it, or what it names, is being read"
 YieldOutcome = Literal["Waiting", "Helped", "NotHelped", "Taken", "Gone"]
 """Waiting: the pod was not scheduled yet; Gone: it was deleted meanwhile, or scheduled on another node."""
-SavedReference = tuple[str, Reference | None]
+SavedReference = tuple[str, Reference | str]
 """The SHA-256 of a text, and the reference there, without its nodes; None where it is none."""
 Owner = tuple[str, str, str]
 Stage = Literal["report", "ResourceClaimTemplate", "Job", "pod", "ResourceClaim"]
@@ -533,10 +533,17 @@ class Observed:
 
     @cached_property
     def jobs_of(self) -> Mapping[str, Mapping[str, JobView]]:
-        """Jobs by profile UID and node UID: of two the newest, and not one that is gone."""
+        """Jobs by profile UID and node UID: of two the newest, and none that is gone and in the report, or older."""
         there = sorted(self.jobs, key=lambda job: (not job.is_gone, job.created))
-        jobs = grouped((job.profile_uid, (job.node_uid, job)) for job in there)
+        jobs = grouped((j.profile_uid, (j.node_uid, j)) for j in there if not (j.is_gone and self._is_reported(j)))
         return {uid: dict(by_node) for uid, by_node in jobs.items()}
+
+    def _is_reported(self, job: JobView) -> bool:
+        """Whether the newest attempt in its node's report is it, or a newer one."""
+        report = self.reports_of.get(job.profile_uid, NO_REPORTS).get(job.node_uid)
+        if report is None or report.status is None or report.status.attempt is None:
+            return False
+        return (report.started or job.created) >= job.created
 
     @cached_property
     def pods_of(self) -> Mapping[str, PodView]:
@@ -545,10 +552,10 @@ class Observed:
 
     @cached_property
     def beyond(self) -> frozenset[str]:
-        """UIDs of profiles that are not served: older ones fill their namespace. Suspended ones fill nothing, and none
-        with a running agent of the leader's own is dropped."""
-        asking = [p for p in self.profiles if p.spec is not None and not p.spec.suspend]
-        of = grouped((p.namespace, p.uid) for p in sorted(asking, key=lambda p: (p.created, p.key)))
+        """UIDs of profiles that are not served: older ones fill their namespace. Suspended ones are counted apart, and
+        none with a running agent of the leader's own is dropped."""
+        by_age = sorted(self.profiles, key=lambda p: (p.created, p.key))
+        of = grouped(((p.namespace, p.spec.suspend), p.uid) for p in by_age if p.spec is not None)
         agents = self.own_jobs.keys() & {pod.job_uid for pod in self.pods if pod.live and pod.holds_gpus}
         busy = {job.profile_uid for job in self.jobs if job.uid in agents and not job.deleting}
         most = self.settings.profiles_per_namespace

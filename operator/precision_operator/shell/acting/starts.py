@@ -166,7 +166,8 @@ class Starts:
         wanted = start.job["metadata"]["labels"]
         same = view is not None and raw["metadata"].get("labels", {}).items() >= wanted.items()
         if not same or raw["metadata"].get("deletionTimestamp"):
-            raise Requeue(f"another Job of the name {name} is still there")
+            kept = f", with finalizers {', '.join(kept)}"[:200] if (kept := raw["metadata"].get("finalizers")) else ""
+            raise Requeue(f"another Job of the name {name} is still there{kept}")
         return raw
 
 

@@ -321,7 +321,7 @@ class Gatherer:
             device_class=await self._gpus.get(self._settings.device_class, device_class) if slices else DeviceClass(),
             own_jobs=self._own_jobs,
         )
-        named = wanted.references(seen, served, jobs)
+        self._reader.keep_references(named := wanted.references(seen, served, jobs))
         within = [p for p in served if p.uid not in seen.beyond]
         unsuspended = [p for p in within if p.spec is None or not p.spec.suspend]
         texts, queues, references = await asyncio.gather(

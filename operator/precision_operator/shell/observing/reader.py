@@ -6,7 +6,7 @@ from functools import partial
 from itertools import chain, islice, zip_longest
 from typing import TypeVar
 
-from precision_api.acceptance.reference import read_reference, sha256_of
+from precision_api.acceptance.reference import read_reference, sha256_of, text_of
 from precision_api.facts.names import GPU_RESOURCE, REFERENCE_FILE, grouped
 from precision_api.models.config_json import MAX_CONFIG_BYTES
 from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
@@ -35,8 +35,8 @@ MOST_CLAIMS, MOST_READ, READS_AT_ONCE = 512, 2048, 16
 others count as a GPU each, so that the node is busy, and later looks go on with them."""
 OWN_CLAIMS, OWN_READ, OWN_JOBS = 32, 512, 64
 """Bounds: so many claims of an agent's pod are read, of all agents' pods in a pass, and Jobs that no watch shows."""
-MOST_REFERENCES = 1_000
-"""A bound: so many references are remembered; then all are forgotten."""
+MOST_REFERENCE, MOST_OF_REFERENCE = 1_000_000, 131_072
+"""Bounds: characters of a reference that is read, as its command makes it, and of what is kept: all but its nodes."""
 MOST_KEPT = 50_000
 """A bound: so many claims are remembered; then all are forgotten, so that those of pods that are gone go."""
 FRESH_SECONDS = 10.0
@@ -57,8 +57,9 @@ class Reader:
         self._local_queues = LocalQueues(cluster)
         self._reserved: dict[PodsClaim, frozenset[Device]] = {}
         """GPUs of claims that are reserved for their pod: nothing changes before that pod is over."""
-        self._references: dict[tuple[str, ...], SavedReference] = {}
-        """By namespace, name and resourceVersion."""
+        self._references: dict[tuple[str, str], tuple[object, SavedReference]] = {}
+        """Those that are named, with their resourceVersion, by namespace and name."""
+        self._parsing = asyncio.Lock()
         self._left, self._own_left, self._jobs_left = MOST_READ, OWN_READ, OWN_JOBS
         self._at_once = asyncio.Semaphore(READS_AT_ONCE)
 
@@ -75,11 +76,16 @@ class Reader:
         raw = await get_or_none(self._cluster, paths.item(paths.config_maps(namespace), name))
         if raw is None:
             return None
-        version = namespace, name, raw["metadata"].get("resourceVersion")
-        if version not in self._references:
-            saved = await asyncio.to_thread(_saved, str((raw.get("data") or {}).get(REFERENCE_FILE) or ""))
-            self._references = {version: saved, **(self._references if len(self._references) < MOST_REFERENCES else {})}
-        return self._references[version]
+        version, row = raw["metadata"].get("resourceVersion"), self._references.get((namespace, name))
+        if row is None or row[0] != version:
+            async with self._parsing:  # a megabyte of text takes twenty of memory
+                text = str((raw.get("data") or {}).get(REFERENCE_FILE) or "")
+                row = self._references[namespace, name] = version, await asyncio.to_thread(_saved, text)
+        return row[1]
+
+    def keep_references(self, names: Container[tuple[str, str]]) -> None:
+        """All others are forgotten."""
+        self._references = {name: row for name, row in self._references.items() if name in names}
 
     async def has_priority_class(self, name: str) -> bool:
         """Whether there is such a PriorityClass."""
@@ -195,11 +201,13 @@ class Reader:
 
 
 def _saved(text: str) -> SavedReference:
-    """A reference, without its nodes, and its text's SHA-256."""
+    """A reference, without its nodes, or why it is left out; and its text's SHA-256."""
     try:
-        return sha256_of(text), read_reference(text).model_copy(update={"nodes": {}, "left_out": {}})
+        made = read_reference(text[:MOST_REFERENCE]).model_copy(update={"nodes": {}, "left_out": {}})
+        is_large = len(text_of(made)) > MOST_OF_REFERENCE
     except ValueError:
-        return sha256_of(text), None
+        return sha256_of(text), "ReferenceTooLarge" if len(text) > MOST_REFERENCE else "NoReference"
+    return sha256_of(text), "ReferenceTooLarge" if is_large else made
 
 
 async def in_turns(rows: Turns[T], reads: Reads[T], wake: Callable[[], None], kept: Container[Name] = ()) -> Turns[T]:
