@@ -302,6 +302,22 @@ def test_a_job_on_all_nodes_is_never_promised_without_a_sentence_on_spares() -> 
     assert given.pools[0].gpus == 128
     (note,) = [note for note in given.notes if note.startswith("spares: ")]
     assert note.endswith(" (3 days); goodput must hold such stops")
+    whole, own = ours({"name": "H100"}, minGPUs=128), ours({"name": "H100"}, goodput="0.9")
+    assert (whole.jobs[0].gpus, whole.pools[0].gpus, own.pools[0].gpus) == (128, 128, 128), "spares that none wants"
+    few = {"name": "H100", "spareNodes": 1}
+    assert "has 120 GPUs in blocks of 8 beside 1 spare node (spareNodes); " in ours(few, minGPUs=128).problems[0]
+
+
+def test_a_plan_says_the_share_of_time_and_the_checkpoints_that_it_takes_and_reads_none_as_none() -> None:
+    none = {"checkpointStallSeconds": "0", "restartMinutes": "0", "interruptionsPerGPUHour": "4e-5"}
+    found = [answered(None, job(minGPUs=96), goodput=None, failures=of) for of in ({"checkpointMinutes": "30"}, none)]
+    for plan, minutes in zip(found, ("every 30 min; ", "min; "), strict=True):
+        (row,), (note,) = plan.jobs, [note for note in plan.notes if note.startswith("failures: ")]
+        share = 100e9 / (row.gpus * 10_000 * float(row.days.mid) * 86_400)
+        said, _, rest = note.partition(": train makes progress ")[2].partition(" of its time (")
+        assert float(said.removesuffix(" %")) == pytest.approx(share * 100, rel=2e-3)
+        assert minutes in rest
+    assert float(found[0].jobs[0].days.mid) > float(found[1].jobs[0].days.mid)
 
 
 def runs_that_wait(up: float, jobs: tuple[int, ...], free: int, runs: int) -> list[float]:
@@ -373,7 +389,8 @@ def test_too_few_spare_nodes_cost_days_whoever_takes_the_others(
     for one, other in zip(slow.jobs, quick.jobs, strict=True):
         assert float(one.days.mid) == pytest.approx(float(other.days.mid) * (1 + stopped), rel=2e-3)
         (note,) = [note for note in slow.notes if note.startswith(f"spares: {one.name} ")]
-        assert f"such stops are in all figures, {stopped / (1 + stopped) * 100:.3g} % of its time" in note
+        assert f"such stops are in all figures, {stopped / (1 + stopped) * 100:.3g} % of its time, " in note
+        assert "% at 0.00013 interruptions (spareNodes 3" in note
     few = planned("3", 800)
     assert float(few.jobs[0].days.mid) == pytest.approx(float(planned("0.0001", 800).jobs[0].days.mid))
     assert not any(note.startswith("spares: ") for note in few.notes)
@@ -392,6 +409,17 @@ def test_a_job_is_taken_to_have_what_the_plan_gives_it_where_another_one_waits_f
     assert [row.deadline for row in open_ended.jobs] == ["promised"] * 2
     assert [row.days for row in open_ended.jobs] == [row.days for row in bounded.jobs]
     assert (late.phase, len(late.jobs)) == ("NotFound", 0)
+
+
+def test_the_smallest_relaxation_of_a_deadline_is_to_the_size_that_keeps_it_first() -> None:
+    """Of 7,000 sizes; the largest is stopped by each failure until the repair."""
+
+    def planned(days: float) -> PlanStatus:
+        pools = [declared(gpus=64) | {"nodes": 7000, "spareNodes": 0, "scaling": [{"gpus": 64_000, "efficiency": "1"}]}]
+        return answered(UNMEASURED, job(tokens="100T", deadlineDays=f"{days:.6f}"), pools=pools, goodput=None)
+
+    more = float(planned(1).problems[1].partition("would do: ")[2].partition(" more days")[0])
+    assert (planned(1 + 0.99 * more).phase, planned(1 + 1.01 * more).phase) == ("Infeasible", "Solved")
 
 
 def test_a_recipe_that_published_rates_do_not_decide_is_called_undecided_with_its_worth() -> None:

@@ -181,13 +181,14 @@ class PlanPower(Document):
     dollars_per_kilowatt_hour: Positive | None = Field(None, description="Price of electricity.")
 
 
-_PER_GPU_HOUR = 'write the interruptions of a GPU hour, up to 12 decimals, in quotes, for example "0.00004"'
+_RATE = r"^([01](\.[0-9]{1,12})?|[1-9](\.[0-9]{1,9})?e-[1-9])$"
+_PER_GPU_HOUR = 'write the interruptions of a GPU hour, in quotes, for example "4e-5" or "0.00004"'
 
 
 class PlanFailures(Document):
     """What interrupts jobs. A goodput that is given replaces it."""
 
-    interruptions_per_gpu_hour: Annotated[str, patterned(r"^[01](\.[0-9]{1,12})?$", 16, _PER_GPU_HOUR)] | None = Field(
+    interruptions_per_gpu_hour: Annotated[str, patterned(_RATE, 16, _PER_GPU_HOUR)] | None = Field(
         None,
         alias="interruptionsPerGPUHour",
         description='Of one GPU, for example "0.00002". Default: 4e-5, nine times in ten 1.2e-5 to 1.3e-4.',

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -12,7 +13,18 @@ from precision_api.facts.recipes import KEEPING
 from precision_operator.planner.answer.readable import readable_days, readable_dollars
 from precision_operator.planner.inputs.terms import Failures, Goodput, Terms
 from precision_operator.planner.rates import bands
-from precision_operator.planner.rates.failures import LEAST, MOST, OWN_FACTOR, PER_GPU_HOUR, SOURCES, waits
+from precision_operator.planner.rates.failures import (
+    LEAST,
+    MOST,
+    OWN_FACTOR,
+    PER_GPU_HOUR,
+    SOURCES,
+    interval_hours,
+    progress,
+    rates_of,
+    spares,
+    waits,
+)
 from precision_operator.planner.rates.laws import releases_apart
 from precision_operator.planner.rates.memory_fit import limits_of, memory_bytes
 from precision_operator.planner.rates.speed import RateSource, by_law, conditions_of, sized, sources
@@ -77,25 +89,39 @@ def _memory(slots: Sequence[JobSlot]) -> Iterator[str]:
 def _failures(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
     """Goodput or failures, and the spare nodes of pools that one job fills."""
     given = [conditions_of(slot.option.job, slot.option.pool, terms).progress for slot in slots]
-    if any(isinstance(progress, Failures) for progress in given):
+    if any(isinstance(of, Failures) for of in given):
         failures = terms.failures
         rate = f"{PER_GPU_HOUR:g} interruptions of a GPU hour are assumed ({LEAST:g} to {MOST:g}: {SOURCES})"
         own = f"{failures.per_gpu_hour or 0:g} interruptions of a GPU hour, x {OWN_FACTOR:g} either way"
-        yield _said("failures", rate=rate if failures.per_gpu_hour is None else own, of=failures)
-    if any(isinstance(progress, Goodput) and progress.plus_minus is None for progress in given):
+        shares = first_of(
+            [_share(s, of) for s, of in zip(slots, given, strict=True) if isinstance(of, Failures)], 4, "; "
+        )
+        yield _said("failures", rate=rate if failures.per_gpu_hour is None else own, of=failures, shares=shares)
+    if any(isinstance(of, Goodput) and of.plus_minus is None for of in given):
         yield f"goodput: no goodputPlusMinus is given, {_percent(bands.GOODPUT_PLUS_MINUS)} either way is assumed"
-    for slot, progress in zip(slots, given, strict=True):
+    for slot, of in zip(slots, given, strict=True):
         pool, stopped, running = slot.option.pool, 0.0, slot.option.job.running
         stops = f"{'the rate as it ran' if running and running.seen else 'goodput'} must hold such stops"
-        if isinstance(progress, Failures):
-            (odds,), _, _ = waits(progress, np.array([slot.option.gpus]), progress.per_gpu_hour or PER_GPU_HOUR)
-            stopped = float(odds / (1 + odds))
-            stops = f"such stops are in all figures, {_percent(stopped)} of its time"
+        if isinstance(of, Failures):
+            usual, most, _ = rates_of(of)
+            odds = [waits(of, np.array([slot.option.gpus]), rate)[0][0] for rate in (usual, most)]
+            shares_of = [_percent(float(of_time / (1 + of_time))) for of_time in odds]
+            stopped, whole = max(float(odds[0]), float(odds[1]) / 10), pool.nodes + pool.spares
+            enough = spares(replace(of, per_gpu_hour=most), whole, pool.gpus_per_node, pool.terms.repair_days)
+            stops = _said("stops", stopped=shares_of[0], most=shares_of[1], rate=most, nodes=enough)
         is_whole = slot.option.gpus > pool.gpus - pool.gpus_per_node
         if is_whole or stopped > SELDOM:
             spare_nodes = f"{number_of(pool.spares, 'node')} kept as spares" if pool.spares else "no spare (spareNodes)"
             takes = "takes every node of" if is_whole else "has few free nodes in"
             yield _said("spares", job=slot.option.job.name, takes=takes, pool=pool, spares=spare_nodes, stops=stops)
+
+
+def _share(slot: JobSlot, failures: Failures) -> str:
+    """Of its time in which a job makes progress, and between two checkpoints."""
+    at = np.array([slot.option.gpus])
+    words = {name: _percent(float(part[0])) for name, part in progress(failures, at)._asdict().items()}
+    minutes = float(interval_hours(failures, at, rates_of(failures)[0])[0]) * 60
+    return _said("share", job=slot.option.job.name, share=words.pop("middle"), minutes=minutes, **words)
 
 
 def _sizes(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:

@@ -240,8 +240,8 @@ def _failures(given: PlanFailures) -> Failures:
     at = "spec.failures"
     return Failures(
         per_gpu_hour=_or_none(given.interruptions_per_gpu_hour, _per_gpu_hour, f"{at}.interruptionsPerGPUHour"),
-        stall_seconds=positive(given.checkpoint_stall_seconds, f"{at}.checkpointStallSeconds"),
-        restart_minutes=positive(given.restart_minutes, f"{at}.restartMinutes"),
+        stall_seconds=float(given.checkpoint_stall_seconds),
+        restart_minutes=float(given.restart_minutes),
         interval_minutes=_or_none(given.checkpoint_minutes, positive, f"{at}.checkpointMinutes"),
     )
 

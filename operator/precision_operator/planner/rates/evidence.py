@@ -75,15 +75,19 @@ def own_terms(name: str, product: str, terms: Terms) -> PoolTerms:
     return terms.pools.get(name) or terms.pools.get(product) or PoolTerms(name, scaling=terms.scaling)
 
 
-def _spares(name: str, pool: PoolTerms, nodes: int, gpus: int, terms: Terms) -> int:
-    """Nodes that no job gets; never those of jobs that run already."""
+def _spares(facts: PoolFacts, pool: PoolTerms, nodes: int, gpus: int, terms: Terms) -> int:
+    """Nodes that no job gets; never those of jobs that run already, nor by default those that a job wants at least."""
+    name, mine = facts.name, [job for job in terms.jobs if not job.pools or job.pools & {facts.name, facts.product}]
     running = sum(job.running.gpus for job in terms.jobs if job.running and job.running.pool == name)
     wanted = pool.spare_nodes
     few = f"{wanted} of {nodes} nodes are all of them: leave one to jobs at least"
     require(not nodes or (wanted or 0) < nodes, f"spec.pools[{pool.name}].spareNodes", few)
     if wanted is None:
-        has_goodput = pool.goodput or terms.goodput
+        has_goodput = pool.goodput or terms.goodput or all(job.goodput for job in mine)
+        least = max((max(job.min_gpus, job.block_gpus or pool.block_gpus or 1) for job in mine), default=1)
+        fewest = nodes - -(-least // gpus) if -(-least // gpus) <= nodes else nodes
         wanted = 0 if has_goodput or not nodes else spares(terms.failures, nodes, gpus, pool.repair_days)
+        wanted = min(wanted, fewest)
     return max(0, min(wanted, nodes - 1, nodes - -(-running // gpus)))
 
 
@@ -137,7 +141,7 @@ def _candidate(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadF
     limits = [node.limit_watts / node.gpus for node in usable.values() if node.limit_watts]
     unknown = not facts.nodes and not (pool_terms.nodes and pool_terms.gpus_per_node)
     whole = 0 if unknown else (pool_terms.nodes or counted) + pool_terms.more_nodes
-    spare_nodes = _spares(facts.name, pool_terms, whole, gpus, terms)
+    spare_nodes = _spares(facts, pool_terms, whole, gpus, terms)
     planned = whole - spare_nodes
     block = max(job.block_gpus or pool_terms.block_gpus or gpus for job in terms.jobs) // gpus
     racks = Counter[str]()

@@ -35,10 +35,17 @@ def share(failures: Failures, gpus: Counts, per_gpu_hour: float) -> Values:
     """Of the time, by size."""
     mean = 1 / (per_gpu_hour * gpus.astype(np.float64))
     stall, restart = failures.stall_seconds / 3600, failures.restart_minutes / 60
-    work = mean * _best(stall / mean) if failures.interval_minutes is None else failures.interval_minutes / 60
+    work = interval_hours(failures, gpus, per_gpu_hour)
     with np.errstate(over="ignore"):
         made = work / (mean * np.exp(restart / mean) * np.expm1((work + stall) / mean))
     return np.maximum(made, NEVER) / (1 + waits(failures, gpus, per_gpu_hour)[0])
+
+
+def interval_hours(failures: Failures, gpus: Counts, per_gpu_hour: float) -> Values:
+    """Of work between two checkpoints, by size: as given, else the best."""
+    mean = 1 / (per_gpu_hour * gpus.astype(np.float64))
+    given = failures.interval_minutes
+    return mean * _best(failures.stall_seconds / 3600 / mean) if given is None else np.full(len(gpus), given / 60)
 
 
 def waits(failures: Failures, gpus: Counts, per_gpu_hour: float) -> tuple[Values, Values, Values]:
@@ -88,6 +95,7 @@ def repair_band(failures: Failures, gpus: Counts, run_hours: Values) -> tuple[Va
 
 def _best(stall: Values) -> Values:
     """The work between two checkpoints that takes least, both over M: 1 - x = e^-(x + stall), by Newton."""
+    stall = np.maximum(stall, 1e-12)
     x = np.minimum(np.sqrt(2 * stall), 1.0)
     for _ in range(_STEPS):
         late = np.exp(-x - stall)
@@ -101,9 +109,13 @@ def progress(terms: Goodput | Failures, gpus: Counts) -> Kept:
         half = bands.GOODPUT_PLUS_MINUS if terms.plus_minus is None else terms.plus_minus
         ends = terms.share, terms.share * (1 - half), max(terms.share, min(terms.share * (1 + half), 1.0))
         return Kept(*(np.full(len(gpus), end) for end in ends))
-    own = terms.per_gpu_hour
-    rates = (PER_GPU_HOUR, MOST, LEAST) if own is None else (own, own * OWN_FACTOR, own / OWN_FACTOR)
-    return Kept(*(share(terms, gpus, rate) for rate in rates))
+    return Kept(*(share(terms, gpus, rate) for rate in rates_of(terms)))
+
+
+def rates_of(failures: Failures) -> tuple[float, float, float]:
+    """Interruptions of a GPU hour: the middle, and the most and the least of nine in ten."""
+    own = failures.per_gpu_hour
+    return (PER_GPU_HOUR, MOST, LEAST) if own is None else (own, own * OWN_FACTOR, own / OWN_FACTOR)
 
 
 def spares(failures: Failures, nodes: int, gpus_per_node: int, repair_days: float) -> int:

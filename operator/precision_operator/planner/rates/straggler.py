@@ -11,8 +11,8 @@ scatters no more than the noise becomes one value; another is drawn together unt
 is lost: a few nodes that are slow by less than about four noise widths can't be told from noise, and count as equal.
 
 Where only a part of the pool was measured, slow nodes are met that nobody has seen. Their share follows from how many
-were seen (Jeffreys' prior: half a node among one more than were measured), how slow they are from those that were seen
-and, counted as one more, from SLOW_NODE_PRIOR.
+were seen (Jeffreys' prior: half a node among one more than were measured), how slow they are from those that were seen:
+between any two of them, and between them and the ends of SLOW_NODE_PRIOR, the next one is as likely (Hill 1968).
 """
 
 import math

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from precision_api.facts.plain_text import number_of
 from precision_api.facts.recipes import Recipe
 from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY
 from precision_operator.planner.inputs.terms import ENDLESS, JobRateTerms, JobTerms, PlanClock, RunningTerms, Terms
@@ -63,6 +64,7 @@ class Catalog:
         known = (pool_sizes.known_gpus(row.source) // every.block_gpus for row in every.recipes)
         kept = np.isin(numbers, list(_spread(int(numbers[0]), int(numbers[-1]), *known)))
         if job.deadline_days is not None:
+            kept[int(np.argmax(every.deadline_rates))] = True  # what a later deadline must allow at least
             in_time = job.tokens / every.deadline_rates / SECONDS_PER_DAY <= job.deadline_days - job.not_before
             for recipe in range(len(every.recipes)):
                 kept[np.flatnonzero(in_time & (every.recipe == recipe))[:2]] = True
@@ -110,9 +112,9 @@ def block_counts(pool: CandidatePool, job: JobTerms) -> tuple[int, int, str]:
     least = max(1, math.ceil(job.min_gpus / block))
     most = min(blocks(pool, block), (job.max_gpus or pool.gpus) // block)
     if most < least:
-        have = blocks(pool, block) * block
-        limit = f", maxGPUs {job.max_gpus}" if job.max_gpus else ""
-        return 1, 0, f"has {have} GPUs in blocks of {block}; the job wants at least {least * block}{limit}"
+        have, limit = blocks(pool, block) * block, f", maxGPUs {job.max_gpus}" if job.max_gpus else ""
+        beside = f" beside {number_of(pool.spares, 'spare node')} (spareNodes)" if pool.spares else ""
+        return 1, 0, f"has {have} GPUs in blocks of {block}{beside}; the job wants at least {least * block}{limit}"
     return least, most, ""
 
 
