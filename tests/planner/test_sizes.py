@@ -412,11 +412,12 @@ def test_a_job_is_taken_to_have_what_the_plan_gives_it_where_another_one_waits_f
 
 
 def test_the_smallest_relaxation_of_a_deadline_is_to_the_size_that_keeps_it_first() -> None:
-    """Of 7,000 sizes; the largest is stopped by each failure until the repair."""
+    """Of 7,000 sizes it is the last one before efficiency falls, and none of the usual spread."""
 
     def planned(days: float) -> PlanStatus:
-        pools = [declared(gpus=64) | {"nodes": 7000, "spareNodes": 0, "scaling": [{"gpus": 64_000, "efficiency": "1"}]}]
-        return answered(UNMEASURED, job(tokens="100T", deadlineDays=f"{days:.6f}"), pools=pools, goodput=None)
+        points = [{"gpus": gpus, "efficiency": share} for gpus, share in ((36_000, "1"), (56_000, "0.5"))]
+        pools = [declared(gpus=64) | {"nodes": 7000, "scaling": points}]
+        return answered(UNMEASURED, job(tokens="100T", deadlineDays=f"{days:.6f}"), pools=pools)
 
     more = float(planned(1).problems[1].partition("would do: ")[2].partition(" more days")[0])
     assert (planned(1 + 0.99 * more).phase, planned(1 + 1.01 * more).phase) == ("Infeasible", "Solved")
