@@ -88,8 +88,8 @@ def test_a_profile_beyond_the_bound_says_so_and_keeps_what_it_found() -> None:
     [progressing] = [row for row in status.conditions if row.type == names.PROGRESSING]
     assert (progressing.status, progressing.reason, status.progress) == ("False", "TooManyProfiles", "6/6")
     assert "profilesPerNamespace.max of the chart" in progressing.message
-    *_, labelled = plan(seen(of_age(3), of_age(2), of_age(1, poolLabel="x/1"))).profiles
-    assert all(facts.pool == late.nodes[uid].pool for uid, facts in labelled.nodes.items()), "no facts of its own"
+    *_, labelled, other = plan(seen(of_age(3), of_age(2), of_age(1, poolLabel="x/1"), of_age(0))).profiles
+    assert labelled.nodes is other.nodes, "no facts by a label of its own"
 
 
 def test_a_suspended_profile_is_not_worked_out_anew_at_its_schedules_times() -> None:
