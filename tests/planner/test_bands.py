@@ -61,6 +61,14 @@ def test_a_law_with_two_values_is_not_taken_for_a_normal_one() -> None:
     assert np.mean(draws >= found.promised) == pytest.approx(0.9, abs=0.02)
 
 
+def test_nine_in_ten_pass_what_is_promised_of_parts_whose_ends_differ() -> None:
+    low, high = np.array([[0.6, 0.86], [0.75, 0.86], [1.0, 0.7]]), np.array([[1.0, 1.16], [1.05, 1.16], [1.0, 1.05]])
+    z = np.random.default_rng(1).standard_normal((3, 1, 200_000))
+    ends = np.where(z > 0, np.log(high)[..., None], -np.log(low)[..., None])
+    draws = np.exp((ends * z / bands.Z_95).sum(axis=0))
+    assert (draws >= bands.passed(low, high)[:, None]).mean(axis=1) == pytest.approx([0.9, 0.9], abs=0.005)
+
+
 def test_goodput_never_passes_all_time_and_declared_rates_are_never_certain() -> None:
     assert progress(Goodput(0.97, 0.1), np.array([8])).high == 1.0
     given_none, given_some = option(declared()), option(declared(plusMinus="0.2"))

@@ -59,11 +59,23 @@ def combined(parts: Sequence[BandPart]) -> Band:
     below, above = _deviations(parts)
     laws = [part.values for part in parts if part.values]
     if not laws:
-        return Band(math.exp(-Z_95 * below), math.exp(-Z_90 * below), math.exp(Z_95 * above))
+        tenth = float(passed(np.array([part.low for part in parts]), np.array([part.high for part in parts])))
+        return Band(math.exp(-Z_95 * below), tenth, math.exp(Z_95 * above))
     product = reduce(np.multiply.outer, (np.array(values) for values in laws), _spread(below, above))
     ordered = np.sort(product, axis=None)
     low, tenth, high = (float(ordered[round(share * (len(ordered) - 1))]) for share in (0.05, 1 - PROMISED, 0.95))
     return Band(low, min(1.0, tenth), high)
+
+
+def passed(low: Figures, high: Figures) -> Figures:
+    """What nine in ten pass of parts of a normal law (the first axis): by the moments of their sum, since it is skewed
+    where ends differ (Cornish and Fisher 1938); never more than the middle."""
+    below, above = -np.log(low) / Z_95, np.log(high) / Z_95
+    mean, second = (above - below) / math.sqrt(2 * math.pi), (below**2 + above**2) / 2
+    third = (above**3 - below**3) * math.sqrt(2 / math.pi) - 3 * mean * second + 2 * mean**3
+    spread = np.sqrt(np.maximum((second - mean**2).sum(axis=0), 1e-300))
+    skewed = (Z_90**2 - 1) / 6 * third.sum(axis=0) / spread**3
+    return np.asarray(np.exp(np.minimum(mean.sum(axis=0) + spread * (skewed - Z_90), 0.0)))
 
 
 def promised(below: Figures, above: Figures, values: Figures) -> Figures:

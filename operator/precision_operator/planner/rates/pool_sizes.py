@@ -206,9 +206,9 @@ def _size_rates(source: RateSource, gpus: Counts, conditions: Conditions, fastes
 
 def _promised(source: RateSource, gpus: Counts, conditions: Conditions, law: Stragglers | None) -> Figures:
     """What nine in ten pass, relative to the middle; `law` of the slowest node, where it has a band."""
-    ends = [(np.log(low) ** 2, np.log(high) ** 2) for _, low, high, _ in normal_parts(source, gpus, conditions)]
-    below, above = (np.sqrt(sum(squares)) / bands.Z_95 for squares in zip(*ends, strict=True))
-    made = np.exp(-bands.Z_90 * below)
+    ends = np.array([(low, high) for _, low, high, _ in normal_parts(source, gpus, conditions)])
+    below, above = np.sqrt((np.log(ends) ** 2).sum(axis=0)) / bands.Z_95
+    made = bands.passed(ends[:, 0], ends[:, 1])
     if law is not None:
         rows = np.flatnonzero((law.low != law.high) & ~np.isnan(below))
         made[rows] = np.minimum(1.0, bands.promised(below[rows], above[rows], law.values[rows]) / law.days[rows])
