@@ -4,7 +4,7 @@ It knows the samples of the results, boots and processes.
 """
 
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from benchmarks.node_conditions.record import REFUSED, Measured, Record, Written
 
@@ -16,12 +16,12 @@ FAILED_BY = re.compile(r"; failed by ml/([^;]*?)(?:; | \(node )")
 
 def wrong(record: Record) -> list[str]:
     """What was written to Nodes and should not have been, in words."""
-    errors, closings = list[str](), dict[str, datetime]()
+    errors, closings = list[str](), dict[str, Written]()
     for number, write in enumerate(record.written):
         earlier = [other for other in record.written[:number] if other.subject.uid == write.subject.uid]
         faults = _opening_faults(record, write)
         if write.closes:
-            closings[write.subject.uid] = write.at
+            closings[write.subject.uid] = write
             faults += _closing_faults(record, write, earlier, closings)
         faults += _text_faults(record, write, earlier)
         faults += _name_faults(record, write)
@@ -58,9 +58,12 @@ def _failing(record: Record, write: Written) -> list[str]:
 
 
 def _closing_faults(
-    record: Record, write: Written, earlier: list[Written], closings: dict[str, datetime]
+    record: Record, write: Written, earlier: list[Written], closings: dict[str, Written]
 ) -> list[str]:  # fmt: skip
-    """Why a node should not have been closed, or not yet; `closings` are the last of each node until now."""
+    """Why a node should not have been closed, or not yet; `closings` are the last of each node until now.
+
+    Who deletes a closed node's reports, or its condition, gives its place back.
+    """
     runs = record.counting(write.subject, write.at, write.process)
     bad_runs, first_doubt = [run for run in runs if record.is_bad(run, write.at)], None
     for other in reversed(earlier):
@@ -72,7 +75,12 @@ def _closing_faults(
         faults.append("no bad run of this process, or it was not said before")
     elif bad_runs[-1].at - first_doubt < HOUR - timedelta(seconds=2):
         faults.append("confirmed too soon")
-    if sum(write.at - at < DAY for at in closings.values()) > max(1, record.nodes // 10):
+    given_back = {
+        it.subject.uid for it in closings.values() for at, of in record.forgotten if of == it.name and at >= it.at
+    }
+    if sum(write.at - it.at < DAY for uid, it in closings.items() if uid not in given_back) > max(
+        1, record.nodes // 10
+    ):
         faults.append("more than a tenth in a day")
     return faults
 
