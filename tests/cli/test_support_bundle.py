@@ -42,7 +42,7 @@ def world(api: Api, secret: str) -> None:
     report["status"]["attempt"] = {"run": "r", "number": 1, "outcome": "failed", "finishedAt": "t", "log": [secret]}
     api.reports(report)
     api.hold(paths.NODES, node_object(name="a", annotations={"team.example/note": f"planted {secret}"}))
-    env = [{"name": "HUB_TOKEN", "value": "planted"}, {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "hub"}}}]
+    env = [{"name": "HUB_URL", "value": "planted"}, {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "hub"}}}]
     container = {"name": "operator", "env": env, "args": [secret], "ports": [{"containerPort": 8080}]}
     pod = {"containers": [container], "volumes": [API_ACCESS]}
     api.hold(paths.pods("ml"), {"metadata": {"name": POD, "namespace": "ml", "labels": AGENT, **noted}, "spec": pod})
@@ -100,7 +100,7 @@ def test_the_archive_holds_what_helps(api: Api, tmp_path: Path) -> None:
     assert found[f"metrics/{POD}-operator.txt"] == "precision_up 1\n"
     assert whole["operator-pods.json"][0]["spec"]["volumes"] == [API_ACCESS]
     assert whole["operator-pods.json"][0]["spec"]["containers"][0]["env"] == [
-        {"name": "HUB_TOKEN", "value": REMOVED},
+        {"name": "HUB_URL", "value": REMOVED},
         {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "hub"}}},
     ]
     assert found["problems.txt"] == "\n"
