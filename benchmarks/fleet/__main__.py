@@ -221,7 +221,11 @@ class Run:
     def _end_phase(self, name: str, began: float, **how: bool) -> Json:
         time.sleep(1)
         passes = self._passes()
-        figures = self.on.trail.phase().figures(began, **how) | {"passes": passes, "machine": self.on.meter.look()}
+        all_names, idle = ({node["metadata"]["name"] for node in nodes} for nodes in (self.on.nodes, self.on.idle))
+        figures = self.on.trail.phase().figures(began, all_names - idle, **how) | {
+            "passes": passes,
+            "machine": self.on.meter.look(),
+        }
         figures["longestHoldSeconds"] = longest(self.on.beats, began)
         self.phases[name] = figures
         return figures

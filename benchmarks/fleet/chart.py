@@ -57,7 +57,7 @@ def _phase(name: str, phase: Json, row: Json) -> Iterator[str]:
         yield (
             f"  first Job after {phase['firstJobSeconds']:.1f} s, all after {phase['sweepSeconds']:.1f} s; {rate}, "
             f"{places} places in use; {phase['requestsForANode']:.1f} requests for each node "
-            f"({phase['requestsPerNode']:.1f} with those by time and at a start)"
+            f"({phase['requestsPerNode']:.1f} with looks at busy nodes, and what comes by time and at a start)"
         )
     for key, words in (("toReportSeconds", "its report's status"), ("toStatusSeconds", "its profile's")):
         if quantiles := phase.get(key):

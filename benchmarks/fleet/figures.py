@@ -1,13 +1,15 @@
 """What the audit log says of a phase: Jobs, places, latencies, requests, renewals."""
 
 import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from precision_api.facts.names import LABEL_NODE_UID, LABEL_PROFILE_UID
 
@@ -44,7 +46,9 @@ FOR_A_NODE = (
     ),
     *("get nodeprecisionreports", "patch nodeprecisionreports/status", "delete jobs"),
 )
-"""Requests for one node; what comes by time (statuses, switches, events) or once at a start grows with no fleet."""
+"""Requests for one measured node; what comes by time (statuses, switches, events, looks at busy nodes) or once at a start is
+none of them."""
+LOOKED_AT = re.compile(r"spec\.nodeName=([^,&]+)")
 LARGEST_LOG_MB = 100_000
 """Above what any run writes: the API server begins a new file there, which nobody would read."""
 
@@ -100,6 +104,8 @@ class Trail:
         if entry["verb"] == "watch":
             return
         phase.requests[what] += 1
+        if what == "list pods" and (node := LOOKED_AT.search(unquote(entry["requestURI"]))):
+            phase.looks[node[1]] += 1
         phase.refused[str(code)] += code >= 300
         if code >= 300:
             return
@@ -123,6 +129,8 @@ class Phase:
 
     requests: Counter[str] = field(default_factory=Counter)
     """The operator's, by verb and resource, but for watches and the Lease."""
+    looks: Counter[str] = field(default_factory=Counter)
+    """Lists of a node's pods, by node."""
     refused: Counter[str] = field(default_factory=Counter)
     created: list[float] = field(default_factory=list)
     deleted: list[float] = field(default_factory=list)
@@ -131,8 +139,9 @@ class Phase:
     statuses: list[tuple[float, int]] = field(default_factory=list)
     renewals: list[float] = field(default_factory=list)
 
-    def figures(self, began: float, first_sweep: bool = False) -> Json:
-        """`began`: when the phase did; `first_sweep`: whether no node of the profile had a result before."""
+    def figures(self, began: float, busy: Collection[str], first_sweep: bool = False) -> Json:
+        """`began`: when the phase did; `busy`: nodes that were so all the time; `first_sweep`: whether no node of the
+        profile had a result before."""
         reports = [self.written[key] - at for key, at in self.ended.items() if key in self.written]
         row: Json = {
             "jobs": len(self.created),
@@ -146,7 +155,9 @@ class Phase:
             row |= {"firstJobSeconds": first - began, "sweepSeconds": max(self.written.values(), default=last) - began}
             row |= {"jobsPerSecond": len(self.created) / (last - first) if last > first else None}
             row |= {"placesInUse": self._places(first, last), "requestsPerNode": self._per_node(*self.requests)}
-            row["requestsForANode"] = self._per_node(*FOR_A_NODE)
+            in_vain = sum(self.looks[name] for name in busy)
+            row["requestsForANode"] = self._per_node(*FOR_A_NODE) - in_vain / len(self.created)
+            row["looksAtBusyNodes"] = in_vain
         if first_sweep:
             row["toStatusSeconds"] = percentiles(self._to_status())
         return row

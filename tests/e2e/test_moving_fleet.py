@@ -8,7 +8,7 @@ from benchmarks.fleet.__main__ import Run
 from benchmarks.fleet.motion import moved, problems
 from benchmarks.fleet.rig import rig
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 NODES, MINUTES = 300, 5
 MOST_REQUESTS, MOST_TIMES_THE_CLIENT = 7.5, 2.5
