@@ -24,7 +24,7 @@ BUILDER ?=
 URL ?=
 DIGESTS ?=
 
-.PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-faults test-node-leftovers node-readiness security-controls compare-commits node-packages lint generate check-generated lock build-lab browser
+.PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-fleet test-node test-node-faults test-node-leftovers node-readiness security-controls compare-commits node-packages lint generate check-generated lock build-lab browser
 .PHONY: screenshots benchmark sizes bench-fleet images images-check release publish sbom audit clean
 
 help: ## Show this list.
@@ -56,6 +56,9 @@ test-alerts: $(STAMP) ## Rules and alerts on two versions of promtool and a Prom
 
 test-cluster: setup browser ## Tests on a real control plane.
 	$(PYTEST) $(CLUSTER) -q $(ALLOW)
+
+test-fleet: setup ## 300 nodes on a real control plane, agents simulated: a sweep beside a bare client's, then five minutes of motion.
+	$(PYTEST) tests/e2e/test_moving_fleet.py -q $(ALLOW)
 
 test-node: setup node-packages ## Tests of the images on real nodes (root; elsewhere skipped, with the reason).
 	$(PYTEST) tests/node -m "node and not long" -q --durations=5 $(ALLOW)

@@ -46,8 +46,8 @@ FOR_A_NODE = (
     ),
     *("get nodeprecisionreports", "patch nodeprecisionreports/status", "delete jobs"),
 )
-"""Requests for one measured node; what comes by time (statuses, switches, events, looks at busy nodes) or once at a start is
-none of them."""
+"""Requests for one measured node; what comes by time (statuses, switches, events, looks at busy nodes) or once at a
+start is none of them."""
 LOOKED_AT = re.compile(r"spec\.nodeName=([^,&]+)")
 LARGEST_LOG_MB = 100_000
 """Above what any run writes: the API server begins a new file there, which nobody would read."""
