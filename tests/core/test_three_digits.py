@@ -16,7 +16,10 @@ from tests.core.test_risk import shown
 from tests.support import fleets
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "result_gb200.json"
-FIGURE = re.compile(r"(?<![\w.,:/+-])[$~-]?(\d[\d,]*(?:\.\d+)?)(?:[x%])?(?![\w:/-]|\.\w)( \w+)?")
+MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+FIGURE = re.compile(
+    rf"(?<!(?:{MONTHS}) )" + r"(?<![\w.,:/+-])[$~-]?(\d[\d,]*(?:\.\d+)?)(?:[x%])?(?![\w:/-]|\.\w)( \w+)?"
+)
 """A number that is no part of a name, a date, a version or an address, and what follows it."""
 COUNTS = re.compile(r" (nodes?|GPUs|layers|steps|samples|jobs?|of)$")
 
