@@ -17,7 +17,7 @@ from precision_operator.core.observe.observed import Termination
 from precision_operator.core.observe.views import pod_view
 from precision_operator.core.reasons import Said, said
 from precision_operator.core.status.events import Note
-from precision_operator.shell.acting import collecting
+from precision_operator.shell.acting import act
 from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.observing.cache import Cache
 from tests.support.acting import DETAILS, INTERNAL, JOB_NAME, JOBS, OWNER, PODS, REPORT_NAME, REPORTS, START, Scene
@@ -228,7 +228,7 @@ async def test_an_agent_with_an_unreadable_log_is_ended_at_once_and_its_report_s
 async def test_an_agent_that_ends_while_its_log_is_read_is_collected_with_its_result(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collecting, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(act, "GRACE_SECONDS", 1.0)
     close = await overdue(scene)
     hangs = scene.cluster.hanging[f"{JOB_NAME}-x"] = asyncio.Event()
     assert await scene.actor.act([close]) == 0

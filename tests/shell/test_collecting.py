@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from precision_operator.core.attempts.actions import Collect
-from precision_operator.shell.acting import collecting
+from precision_operator.shell.acting import act, collecting
 from tests.support.acting import Scene
 from tests.support.operator_in_memory import JOBS, OperatorInMemory
 
@@ -21,7 +21,7 @@ HUNG, HEALTHY = NODES[:10], NODES[10:12]
 @pytest.fixture
 async def loop(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OperatorInMemory]:
     """Twelve agents run on fourteen nodes; those of ten end, and their logs hang."""
-    monkeypatch.setattr(collecting, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(act, "GRACE_SECONDS", 1.0)
     loop = OperatorInMemory(*NODES)
     await loop.begin("nightly", rollout={"maxConcurrent": 12})
     assert sorted(loop.jobs()) == NODES[:12]
@@ -74,26 +74,27 @@ async def test_namespaces_take_turns_with_what_their_agents_left(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr(collecting, "READS_AT_ONCE", at_once)
-    monkeypatch.setattr(collecting, "GRACE_SECONDS", 0.1)
     job, pod = await scene.ended()
-    order, gate, collector = list[str](), Event(), collecting.Collector(scene.cluster, lambda: None)
+    order, gate, collector = list[str](), Event(), collecting.Collector(scene.cluster)
 
     class Held(bytes):
         def decode(self, *how: str) -> str:
             order.append(self.of)  # type: ignore[attr-defined]
             return super().decode(*how) if gate.wait(60) else ""
 
-    def left(namespace: str, name: str) -> Collect:
+    def left(namespace: str, name: str) -> asyncio.Task[object]:
         scene.cluster.logs[name] = log = Held(scene.cluster.logs[pod.name])
         log.of = namespace  # type: ignore[attr-defined]
         ended = replace(pod, name=name, namespace=namespace)
-        return Collect(replace(job, uid=name, namespace=namespace), ended, None, "pool-1")
+        collect = Collect(replace(job, uid=name, namespace=namespace), ended, None, "pool-1")
+        return asyncio.create_task(collector.left(collect, name))
 
-    many = [left("many", f"many-{number}") for number in range(9)]
-    await collector.read(many)
-    await collector.read([*many, left("few", "few-0")])
+    tasks = [left("many", f"many-{number}") for number in range(9)]
+    await asyncio.sleep(0.1)
+    tasks.append(left("few", "few-0"))
+    await asyncio.sleep(0.1)
     gate.set()
-    await asyncio.wait([reading.task for reading in collector._readings.values()])
+    await asyncio.wait(tasks)
     assert order == [*["many"] * 2, "few", *["many"] * 7], "the second had come before"
 
 
@@ -115,6 +116,7 @@ async def test_a_log_that_comes_wakes_the_loop_and_its_result_is_counted_once(lo
             await loop.cache.changed.wait()
             loop.cache.changed.clear()
             await loop.once()
+    await loop.once()
     assert log_reads(loop) == len(HUNG)
     assert ("GET", "nodeprecisionreports") not in [
         (how, path.split("/")[-2:][0]) for how, path in loop.cluster.requests

@@ -6,9 +6,11 @@ from collections import Counter
 import pytest
 
 from precision_operator.cluster import ApiError, paths
-from precision_operator.shell.acting import creating, late_writes
+from precision_operator.core.observe.observed import Occupancy
+from precision_operator.shell import reconcile
+from precision_operator.shell.acting import act, creating, late_writes
 from tests.support.fake_cluster import TIMEOUT
-from tests.support.operator_in_memory import OperatorInMemory
+from tests.support.operator_in_memory import REPORTS, OperatorInMemory
 
 NODES = [f"n{number:02}" for number in range(14)]
 PROFILES = [f"theirs-{number:02}" for number in range(11)]
@@ -50,7 +52,7 @@ async def test_others_start_meanwhile_and_no_more_of_a_namespace_wait_at_once_th
     await loop.once()
     assert asked(loop, "POST", THEIR_JOBS) == creating.AT_ONCE, "who waits is not asked for again"
     answers.set()
-    await loop.actor.creations.settled()
+    await loop.actor.settled()
 
 
 async def test_what_has_no_answer_yet_counts_as_an_agent_and_keeps_its_node(loop: OperatorInMemory) -> None:
@@ -60,7 +62,7 @@ async def test_what_has_no_answer_yet_counts_as_an_agent_and_keeps_its_node(loop
     seen = await loop.gatherer.observe()
     assert len([job for job in seen.jobs if job.namespace == "b"]) == creating.AT_ONCE
     answers.set()
-    await loop.actor.creations.settled()
+    await loop.actor.settled()
     await loop.once()
     assert len(loop.jobs("b")) == 10, "as many as its profile allows"
     looks = Counter(path for how, path in loop.cluster.requests if how == "LIST" and "spec.nodeName=n" in path)
@@ -165,3 +167,74 @@ async def test_an_operator_that_ends_waits_for_the_answer_and_a_stopped_one_does
     loop.actor.end()
     await asyncio.wait_for(loop.actor.settled(), 60)
     assert not loop.status("second")
+
+
+async def test_a_look_that_gets_no_answer_holds_up_its_node_alone_and_serves_the_next_plan_when_it_comes(
+    loop: OperatorInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "LOOK_GRACE_SECONDS", 0.05)
+    answer, looks = asyncio.Event(), Counter[str]()
+
+    async def occupancy(node: str, *_: object) -> Occupancy:
+        looks[node] += 1
+        if node == "n00":
+            await answer.wait()
+        return Occupancy("prod/train" if node in ("n03", "n06", "n09") else None, 8)
+
+    monkeypatch.setattr(loop.gatherer._reader, "occupancy", occupancy)
+    async with asyncio.timeout(60):
+        await loop.begin("ours", rollout={"maxConcurrent": 9})
+        for _ in range(2):
+            await loop.once()
+    idle = [node for node in NODES[1:12] if node not in ("n03", "n06", "n09")]
+    assert (sorted(loop.jobs()), loop.status("ours")["nodes"]["running"]) == (idle, 8), "one place waits for n00"
+    loop.cache.changed.clear()
+    answer.set()
+    async with asyncio.timeout(60):
+        await loop.cache.changed.wait()
+    await loop.once()
+    assert (sorted(loop.jobs()), {*looks.values()}) == (["n00", *idle], {1}), "no node is looked at twice"
+
+
+async def ends(loop: OperatorInMemory, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Three agents have ended, one may be written at a time, and that one gets no answer until the event is set."""
+    monkeypatch.setattr(act, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(late_writes, "GRACE_SECONDS", 60.0)
+    monkeypatch.setattr(loop.gatherer, "at_once", lambda most: 1)
+    await loop.begin("ours", rollout={"maxConcurrent": 3})
+    loop.run_agents()
+    for node in NODES[:3]:
+        loop.end_agent(node)
+    return hang(loop, f"{REPORTS}/")
+
+
+async def test_a_pass_waits_for_no_end_and_what_ends_after_its_look_at_the_world_is_not_done_again(
+    loop: OperatorInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = await ends(loop, monkeypatch)
+    async with asyncio.timeout(30):
+        for _ in range(2):
+            await loop.once()
+    assert (loop.measured(), loop.status("ours")["nodes"]["running"]) == ([], 3)
+    seen = await loop.gatherer.observe()
+    decided = await loop.reconciler._plan(seen)
+    answers.set()
+    await loop.actor.settled()
+    assert loop.measured() == NODES[:3]
+    loop.cache.changed.clear()
+    assert await loop.actor.act(decided.actions) == 0
+    counts = [asked(loop, how, part) for how, part in (("LOG", ""), ("PATCH", "reports/"), ("DELETE", "jobs/"))]
+    assert (counts, loop.cache.changed.is_set()) == ([3, 3, 3], True), "a pass follows that knows of the ends"
+
+
+async def test_a_replica_that_leads_no_more_ends_what_waits_for_its_turn(
+    loop: OperatorInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = await ends(loop, monkeypatch)
+    await loop.once()
+    readings = [task for task in asyncio.all_tasks() if task.get_name().startswith("reading of")]
+    await asyncio.gather(*readings)
+    loop.actor.end()
+    answers.set()
+    await asyncio.wait_for(loop.actor.settled(), 60)
+    assert (loop.measured(), asked(loop, "DELETE", "jobs/")) == ([], 0)

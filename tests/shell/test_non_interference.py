@@ -135,8 +135,8 @@ async def test_starts_and_statuses_wait_for_no_looks_at_busy_nodes_of_another(mo
     monkeypatch.setattr(loop.gatherer._reader, "occupancy", occupancy)
     loop.apply("slow", TENANT, target={"nodeNames": nodes}, rollout={"maxConcurrent": 1})
     await loop.begin("ours", "ml", target={"nodeNames": ["own"]})
-    assert (looks, loop.status("ours", "ml")["nodes"]["running"]) == ([False] * 2 + [True] * 6, 1)
-    for count in (12, 16, 20, 21):
+    assert (looks, loop.status("ours", "ml")["nodes"]["running"]) == ([False] * 2 + [True] * 4, 1)
+    for count in (10, 14, 18, 21):
         loop.cache.changed.clear()
         seen, decided, _ = await loop.reconciler._act()
         pauses = decided.look_again_at == seen.now + MINUTE / 60

@@ -13,7 +13,7 @@ from precision_operator.cluster import ApiError
 from precision_operator.cluster.watch_loop import PACE
 from precision_operator.core.admission.turns import LOOKS_PER_PASS
 from precision_operator.core.admission.unhurried import for_one_pass
-from precision_operator.core.attempts.actions import Action, Start
+from precision_operator.core.attempts.actions import Start
 from precision_operator.core.attempts.faults import Fault
 from precision_operator.core.attempts.node_state import ProfilePlan
 from precision_operator.core.observe.book import EMPTY, Kept
@@ -40,8 +40,10 @@ STATUS_SECONDS = 2.0
 """Least time between two writes of one profile's status."""
 MOST_COLLECTED = 100_000
 """So many new objects may be gone through in one garbage collection."""
-ROUNDS = 8
-"""How often a pass goes on to the next candidates, where nodes are busy or the cluster refuses some."""
+ROUNDS, ROUNDS_SECONDS = 8, 1.0
+"""How often, and how long, a pass goes on to the next candidates, where nodes are busy or the cluster refuses some."""
+LOOK_GRACE_SECONDS = 0.25
+"""A pass waits so long for the looks at nodes that it has begun."""
 
 
 class Reconciler:
@@ -60,6 +62,8 @@ class Reconciler:
         self._book: Kept = EMPTY
         """What plans take over from each other."""
         self._told: Told | None = None
+        self._observed_at = 0.0
+        """When the last plan's world was: looks that have ended since serve the next one."""
         self._failures = self._made = 0
         self._faults = FaultLog(telemetry.fault)
         self._faulty = 0
@@ -177,30 +181,32 @@ class Reconciler:
         return decided
 
     async def _act(self) -> tuple[Observed, Plan, int]:
-        """Decide and act. Returns the last plan with all that was done, and how many actions must be tried again.
+        """Decide and act. Returns the last plan with all tries that have ended, and how many must be made again.
 
         What is ready starts before more nodes are looked at; so do the next candidates where the cluster refuses some.
         Plans may be cut but for the last two: what is left of a pass has its looks and starts, and all have a status.
         """
-        done: list[Action] = []
-        again, looked, whole = 0, 0, False
-        self._gatherer.forget_idle(self._actor.creations.left)
+        again, looked, begun, whole, clock = 0, 0, 0, False, asyncio.get_running_loop().time
+        self._gatherer.forget_idle(self._actor.creations.left, self._observed_at)
+        end = clock() + ROUNDS_SECONDS
         for left in reversed(range(ROUNDS)):
+            is_late, self._observed_at = clock() >= end, clock()
             observed = await self._gatherer.observe()
-            is_last = looked >= LOOKS_PER_PASS or not left
-            decided = await self._plan(observed, whole or left < 2)
-            looks = () if is_last else _looks(decided, observed, looked)
+            is_last = looked >= LOOKS_PER_PASS or not left or is_late
+            decided = await self._plan(observed, whole or left < 2 or is_late)
+            looks = () if is_last else _looks(decided, observed, looked - 2 * begun)
             started = {action.facts.name for action in decided.actions if isinstance(action, Start)}
             if not looks or started:
                 actions, later = for_one_pass(decided.actions, observed.own_jobs)
                 again += await self._actor.act(actions, self._gatherer.at_once(ACTIONS_AT_ONCE))
-                done += actions
                 self._gatherer.invalidate_probes(started - self._actor.creations.left)
+                begun += len(started - self._actor.creations.left)
                 refused = self._actor.starts.refused
                 if not looks and (started or not decided.cut if is_last else not (refused or decided.cut)):
                     break
-            await self._gatherer.probe(looks)
-            looked, whole = looked + len(looks), is_last
+            looked += len(await self._gatherer.probe(looks, LOOK_GRACE_SECONDS))
+            whole = is_last
+        done, self._actor.ended = self._actor.ended, []
         # What is left waits with what is to be tried again, and for a second where nothing came of this pass.
         if not again and (later or (decided.nodes_to_probe and looked < LOOKS_PER_PASS)):
             decided = replace(decided, look_again_at=observed.now + timedelta(seconds=1))
@@ -260,15 +266,15 @@ class Reconciler:
         await self._actor.tell(profile, said)
 
 
-def _looks(decided: Plan, observed: Observed, looked: int) -> tuple[str, ...]:
-    """The nodes to look at: with those that come next, as many as this pass has looked at, but few that may wait."""
-    more = decided.profiles if looked > len(decided.nodes_to_probe) else ()
+def _looks(decided: Plan, observed: Observed, in_vain: int) -> tuple[str, ...]:
+    """The nodes to look at: with those that come next, as many as looks were in vain, but few that may wait."""
+    more = decided.profiles if in_vain > len(decided.nodes_to_probe) else ()
     looking = [item for item in more if any(s.reason == "CheckingIdle" for s in item.node_states)]
     behind = {s.facts.name for item in looking for s in item.node_states if REASONS[s.reason].place_taken}
     left = sorted(behind - observed.occupancy.keys(), key=lambda name: (observed.looked.get(name, 0.0), name))
     names = dict.fromkeys((*decided.nodes_to_probe, *left))
     wanted = len(decided.nodes_to_probe)
-    return tuple(names)[: min(LOOKS_PER_PASS, max(wanted, min(looked, wanted + LOOKS_AT_ONCE)))]
+    return tuple(names)[: min(LOOKS_PER_PASS, max(wanted, min(in_vain, wanted + LOOKS_AT_ONCE)))]
 
 
 def _backoff(times: int) -> float:

@@ -11,7 +11,7 @@ class Room:
     turn is the longest ago; in it by who came first."""
 
     def __init__(self, places: int) -> None:
-        self._free = places
+        self.places = places
         self._has: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
@@ -26,18 +26,16 @@ class Room:
             yield
         finally:
             if turn.done() and not turn.cancelled():
-                self._free += 1
                 self._has[namespace] -= 1
             self._give()
 
     def _give(self) -> None:
-        while self._free and self._waiting:
+        while self._waiting and self._has.total() < self.places:
             namespace = min(self._waiting, key=self._has.__getitem__)
             turns = self._waiting.pop(namespace)
             turn = turns.popleft()
             if turns:
                 self._waiting[namespace] = turns  # behind all others
             if not turn.done():  # cancelled
-                self._free -= 1
                 self._has[namespace] += 1
                 turn.set_result(None)

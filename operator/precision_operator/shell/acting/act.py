@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -33,9 +33,9 @@ from precision_operator.core.results import ingest
 from precision_operator.core.results.acceptance import decided, first_passes, first_speeds, unasked, with_result
 from precision_operator.core.results.endings import NoResult
 from precision_operator.core.status.events import STRANGER, Note, event
-from precision_operator.shell.acting.collecting import Collector, Requeue, StillReading
+from precision_operator.shell.acting.collecting import Collector, Left, Requeue
 from precision_operator.shell.acting.creating import Creations
-from precision_operator.shell.acting.late_writes import LateWrites, delete
+from precision_operator.shell.acting.late_writes import Beside, LateWrites, delete
 from precision_operator.shell.acting.node_conditions import NodeConditions
 from precision_operator.shell.acting.reports import Reports
 from precision_operator.shell.acting.starts import NotCreated, Starts
@@ -43,10 +43,13 @@ from precision_operator.shell.events import write_event
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.observing.refusals import RefusedCreations
 from precision_operator.shell.patches import whole_status
+from precision_operator.shell.room import Room
 
 _log = logging.getLogger(__name__)
 
-ACTIONS_AT_ONCE = 32
+ACTIONS_AT_ONCE = 16
+GRACE_SECONDS = 0.25
+"""A pass waits so long for the ends that it has begun, and for the verdicts."""
 NO_GATE = NodeGate()
 STRANGERS_REST = timedelta(minutes=1)
 
@@ -73,46 +76,56 @@ class Actor:
         self.node_conditions = NodeConditions(cluster, cache, self._reports, gate, clock, self.writes)
         self._refusals = refusals or RefusedCreations()
         self.starts = Starts(cluster, cache, self._reports, self._refusals)
-        self._collector = Collector(cluster, cache.changed.set, clock)
-        self.creations = Creations(cache.changed.set, clock)
+        self._collector = Collector(cluster, clock)
+        self._beside, self._room = Beside(cache.changed.set), Room(ACTIONS_AT_ONCE)
+        self.creations = Creations(self._beside, clock)
         self._strangers: set[str] = set()
         self._quiet_until: dict[str, datetime] = {}
         self.closed = False
         """No further action begins; those in flight end as they would have."""
+        self.ended: list[Action] = []
+        """Whose tries have ended, well or not; who counts them takes them out."""
 
     async def act(self, actions: Sequence[Action], at_once: int = ACTIONS_AT_ONCE) -> int:
-        """Do all actions, so many side by side: what ends, what begins, verdicts. Returns how many must be tried again.
+        """Begin all actions, so many side by side: what ends, what begins, verdicts; wait a moment for each of these.
 
-        What is still being read of an agent is none of them: its end wakes the loop.
+        Returns how many that have ended since the last time must be tried again. The end of a late one wakes the loop.
         """
-        if not self.closed:
-            logs = [a for a in actions if isinstance(a, Collect) or (isinstance(a, Close) and a.pod is not None)]
-            await self._collector.read(logs)
+        self._collector.end(but={_name(action) for action in actions})
         self.starts.begin_pass()
         self._reports.begin_pass()
         starting = [a for a in actions if isinstance(a, Start)]
         judging = [a for a in actions if isinstance(a, Judge)]
         ending = [a for a in actions if not isinstance(a, Start | Judge)]
-        limit = asyncio.Semaphore(at_once)
-        ended = await asyncio.gather(*(self._limited(action, limit) for action in ending))
-        begun = await self.creations.run(starting, self._guarded, at_once)
-        judged = await asyncio.gather(*(self._limited(action, limit) for action in judging))
-        return sum(ended) + begun + sum(judged)
+        self._room.places, (late, ended) = at_once, self._beside.take_names()
+        if ended & {_name(action) for action in actions}:
+            self._cache.changed.set()  # this plan may not have seen it: the next one tells
+        again = await self._beside.wait(self._begin(ending, late | ended), GRACE_SECONDS)
+        again += await self.creations.run(starting, self._guarded, at_once)
+        return again + await self._beside.wait(self._begin(judging, late | ended), GRACE_SECONDS)
 
-    async def _limited(self, action: Action, limit: asyncio.Semaphore) -> int:
-        """Do one action that creates no agent; 0 also where a write of it has no answer yet."""
-        async with limit:
-            return await self.writes.run(*_written_by(action), _subject(action), lambda: self._guarded(action)) or 0
+    def _begin(self, actions: Sequence[Action], but: Collection[str]) -> list[asyncio.Task[int]]:
+        rows = {_name(action): action for action in actions}
+        return [asyncio.create_task(self._limited(it), name=name) for name, it in rows.items() if name not in but]
 
-    async def _guarded(self, action: Action) -> int:
+    async def _limited(self, action: Action) -> int:
+        """Do one action that creates no agent, once what is left is read; 0 also where its answer came late."""
+        (uid, namespace), left = _written_by(action), None
+        if isinstance(action, Collect) or (isinstance(action, Close) and action.pod is not None):
+            left = await self._collector.left(action, _name(action))
+        async with self._room.taken(namespace):
+            again = await self.writes.run(uid, namespace, _subject(action), lambda: self._guarded(action, left))
+        await self.writes.answered(uid)
+        return again or 0
+
+    async def _guarded(self, action: Action, left: Left | Exception | None = None) -> int:
         """Do one action. Returns 1 where it must be tried again; what goes wrong is logged, and stops no other one."""
         if self.closed or (isinstance(action, Start) and self.starts.is_held(action)):
             return 0
         try:
-            await self._one(action)
-        except StillReading as reason:
-            _log.debug("%s: %s", _subject(action), reason)
-            return 0
+            if isinstance(left, Exception):
+                raise left
+            await self._one(action, left)
         except NotCreated as refusal:
             _log.warning("%s: the %s is refused: %s", _subject(action), refusal.stage, refusal)
             return 0
@@ -128,10 +141,12 @@ class Actor:
             if isinstance(action, Start):
                 self.starts.note_refusal(action, Answer(f"the operator itself: {type(error).__name__}: {error}"), "Job")
             return 1
+        finally:
+            self.ended.append(action)
         _log.info("%s: %s: %s", _subject(action), action.reason, action.message)
         return 0
 
-    async def _one(self, action: Action) -> None:
+    async def _one(self, action: Action, left: Left | None) -> None:
         match action:
             case Start():
                 await self.starts.create(action)
@@ -139,12 +154,12 @@ class Actor:
                 await self.starts.withdraw(action)
             case Adopt():
                 await self._reports.adopt(action)
-            case Collect():
-                await self._collect(action)
+            case Collect() if left is not None:
+                await self._collect(action, left)
             case Close():
                 if isinstance(action, GiveWay) and action.record is not None:
                     await self._gave_way(action.record, action.job.namespace)
-                await self._close(action)
+                await self._close(action, left)
             case Drop():
                 await delete(self._cluster, self._cache, action.kind, action.namespace, action.name, action.uid)
             case Judge():
@@ -156,19 +171,20 @@ class Actor:
                 await self._reports.write_status(action.report, ingest.marked_status(action, self._now()), *parts)
 
     async def settled(self) -> None:
-        """Returns when all that was begun has its answer."""
-        await self.creations.settled()
+        """Returns when all that was begun has its answer; once `closed`, nothing is read on."""
+        if self.closed:
+            self._collector.end()
+        await self._beside.settled()
         await self.writes.settled()
 
     def end(self) -> None:
         """Read and await nothing any more; what has been read and not written is read again by who leads next."""
         self._collector.end()
-        self.creations.end()
+        self._beside.cancel()
         self.writes.end()
 
-    async def _collect(self, action: Collect) -> None:
-        job, left = action.job, self._collector.take(action)
-        ending = left.ending
+    async def _collect(self, action: Collect, left: Left) -> None:
+        job, ending = action.job, left.ending
         if isinstance(ending, NoResult):
             await self._fail(action, action.report, ending, left.log)
             return
@@ -211,14 +227,11 @@ class Actor:
             await self._reports.keep_baselines(report.namespace, terms.reference, new)
         await self._reports.write_status(report, status.model_copy(update={"acceptance": decision}))
 
-    async def _close(self, action: Close) -> None:
+    async def _close(self, action: Close, left: Left | None) -> None:
         """End an attempt; an agent that runs past its time goes with the end of its log, which may tell more."""
-        problem, log = NoResult(action.said, action.outcome), None
-        if action.pod is not None:
-            left = self._collector.take(action)
-            assert isinstance(left.ending, NoResult)
-            problem, log = left.ending, left.log
-        await self._fail(action, action.report, problem, log)
+        problem = left.ending if left is not None else NoResult(action.said, action.outcome)
+        assert isinstance(problem, NoResult)
+        await self._fail(action, action.report, problem, left.log if left is not None else None)
 
     async def _fail(
         self, action: Collect | Close, report: ReportView | None, problem: NoResult, log: str | None = None
@@ -254,6 +267,11 @@ class Actor:
                 self._strangers.add(it.uid)
                 self._quiet_until[it.namespace] = now + STRANGERS_REST
                 await self.writes.run(it.uid, it.namespace, it.key, partial(self.tell, it, [STRANGER]))
+
+
+def _name(action: Action) -> str:
+    """Of the task that does it: an agent that ends while the log of its end is read has left more than that."""
+    return _written_by(action)[0] + " ended" * isinstance(action, Collect)
 
 
 def _written_by(action: Action) -> tuple[str, str]:

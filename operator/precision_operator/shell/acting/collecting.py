@@ -1,13 +1,9 @@
 """What agents left behind that ended or are to be ended, read by tasks of their own: a log that does not come holds up
-its node alone.
-
-Nothing is written here. A pass takes what has been read by then and writes it, so that reports keep one writer, and
-what is written is still fenced by the lease.
-"""
+its node alone. Nothing is written here."""
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -24,9 +20,7 @@ from precision_operator.core.results.endings import NoResult, summary_of
 from precision_operator.core.results.log_tail import LOG_BYTES, LOG_LINES, explained, log_tail, no_log
 from precision_operator.shell.room import Room
 
-READS_AT_ONCE = 32
-GRACE_SECONDS = 0.25
-"""A pass waits so long for reads that it has begun: most logs come within it, and are written in the same pass."""
+READS_AT_ONCE = 16
 LOG_PATIENCE = timedelta(seconds=60)
 """How long a log that can't be read is asked for again before the attempt is told without it."""
 EXTRA_LOG_LINES = 200
@@ -39,10 +33,6 @@ class Requeue(Exception):
     """An action that will work later; the message says what it waits for."""
 
 
-class StillReading(Exception):
-    """What the agent left is being read: a pass follows when it is there."""
-
-
 @dataclass(frozen=True)
 class Left:
     """What an agent left behind: a result or why there is none, and then the end of its log."""
@@ -51,77 +41,29 @@ class Left:
     log: str | None = None
 
 
-@dataclass
-class _Reading:
-    """One read: it never raises, but gives what it raised."""
-
-    task: asyncio.Task[Left | Exception]
-    missed: bool = False
-    """Whether a pass has asked for it in vain: then its end is worth another one."""
-
-
-_Key = tuple[str, bool]
-"""The UID of a Job, and whether its agent has ended: one that ends while its log is read has left more than that."""
-
-
-def _key(action: Collect | Close) -> _Key:
-    return action.job.uid, isinstance(action, Collect)
-
-
 class Collector:
     """Reads what agents left, one read for each Job at a time."""
 
-    def __init__(
-        self, cluster: Cluster, wake: Callable[[], None], clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
-        """`wake` is called when something has been read that a pass had to go on without."""
+    def __init__(self, cluster: Cluster, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._cluster = cluster
         self._now = clock
-        self._wake = wake
         self._limit = Room(READS_AT_ONCE)
         self._parsing = Room(1)
         """A hostile result takes seconds to be refused: one at a time, beside the loop, which must renew the lease."""
-        self._readings: dict[_Key, _Reading] = {}
+        self._readings: dict[str, asyncio.Task[Left | Exception]] = {}
 
-    async def read(self, actions: Sequence[Collect | Close]) -> None:
-        """Begin to read for those that are not being read for, and wait a moment; end what nobody asks for any more."""
-        wanted = {_key(action): action for action in actions}
-        for key in self._readings.keys() - wanted.keys():
-            self._readings.pop(key).task.cancel()
-        begun = [self._begin(key, wanted[key]) for key in wanted.keys() - self._readings.keys()]
-        if begun:
-            await asyncio.wait(begun, timeout=GRACE_SECONDS)
+    async def left(self, action: Collect | Close, name: str) -> Left | Exception:
+        """What was read, or what reading raised; `end` ends it by its name."""
+        self._readings[name] = asyncio.create_task(self._left(action), name=f"reading of {action.job.name}")
+        try:
+            return await self._readings[name]
+        finally:
+            self._readings.pop(name).cancel()
 
-    def take(self, action: Collect | Close) -> Left:
-        """What was read; it is read anew when it is asked for again. Raises StillReading, or what reading raised."""
-        key = _key(action)
-        reading = self._readings.get(key)
-        if reading is None or not reading.task.done():
-            if reading is not None:
-                reading.missed = True
-            raise StillReading(f"what {action.job.name} left is being read")
-        del self._readings[key]
-        left = reading.task.result()
-        if isinstance(left, Exception):
-            raise left
-        return left
-
-    def end(self) -> None:
-        """Read nothing any more."""
-        for reading in self._readings.values():
-            reading.task.cancel()
-        self._readings.clear()
-
-    def _begin(self, key: _Key, action: Collect | Close) -> asyncio.Task[Left | Exception]:
-        task = asyncio.create_task(self._left(action), name=f"reading of {action.job.name}")
-        reading = self._readings[key] = _Reading(task)
-
-        def ended(_: object) -> None:
-            if reading.missed:
-                self._wake()
-
-        task.add_done_callback(ended)
-        return task
+    def end(self, but: Collection[str] = ()) -> None:
+        """Read nothing else any more: nobody asks for it."""
+        for task in [task for name, task in self._readings.items() if name not in but]:
+            task.cancel()
 
     async def _left(self, action: Collect | Close) -> Left | Exception:
         async with self._limit.taken(action.job.namespace):

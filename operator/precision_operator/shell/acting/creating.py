@@ -1,4 +1,4 @@
-"""Creations that get no answer: one that an admission webhook holds up must not hold up the pass, and all the others.
+"""Creations, each a task of its own: no pass waits for all their answers, least for one that a webhook holds up.
 
 A pass waits a moment for the creations that it begins. What has no answer by then goes on beside the passes, and counts
 as an agent until its answer is there.
@@ -12,30 +12,29 @@ from precision_operator.core.attempts.actions import Start
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView
 from precision_operator.core.observe.views import job_view
+from precision_operator.shell.acting.late_writes import Beside
 
-AT_ONCE = 32
+AT_ONCE = 16
 """Creations of one pass, and those of one namespace, that wait for their answer at the same time."""
-GRACE_SECONDS = 1.0
-"""A pass waits so long for the creations that it has begun: nearly all are answered within it."""
+GRACE_SECONDS = 0.25
+"""A pass waits so long for the creations that it has begun: where the API server is quick, all have their answer."""
 
 
 class Creations:
     """Runs creations; keeps those that have no answer yet."""
 
-    def __init__(self, wake: Callable[[], None], clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """`wake` is called when one has ended that a pass did not wait for."""
-        self._wake = wake
+    def __init__(self, beside: Beside, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._beside = beside
         self._now = clock
         self._begun: dict[tuple[str, str], tuple[Start, datetime]] = {}
         """What, and since when, by profile UID and node UID."""
-        self._late: set[asyncio.Task[int]] = set()
         self.left: set[str] = set()
         """Names of the nodes whose creation the last run did not come to: what was seen of them serves on."""
 
     async def run(
         self, starts: Sequence[Start], create: Callable[[Start], Awaitable[int]], at_once: int = AT_ONCE
     ) -> int:
-        """`create` each, so many side by side; the sum of what it gave for those that ended within the grace.
+        """`create` each, so many side by side; what it gave, summed as `Beside.wait` does.
 
         One that could not begin within it is left to the next plan, as is one of a namespace that has as many under way
         as may be.
@@ -56,36 +55,14 @@ class Creations:
                 finally:
                     del self._begun[key]
 
-        tasks = [asyncio.create_task(one(start)) for start in starts]
-        if not tasks:
-            return 0
-        done, late = await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+        again = await self._beside.wait([asyncio.create_task(one(start)) for start in starts], GRACE_SECONDS)
         closing.set()
-        for task in late:
-            self._late.add(task)
-            task.add_done_callback(self._ended)
-        return sum(task.result() for task in done)
+        return again
 
     def jobs(self) -> tuple[JobView, ...]:
         """The Jobs that may be there by now, as if they were: they count as agents, and nothing is done to them."""
         views = (job_view(_as_created(start, since)) for start, since in self._begun.values())
         return tuple(view for view in views if view is not None)
-
-    async def settled(self) -> None:
-        """Returns when all that was begun has its answer."""
-        if self._late:
-            await asyncio.wait(set(self._late))
-
-    def end(self) -> None:
-        """Wait for no answer any more."""
-        for task in self._late:
-            task.cancel()
-
-    def _ended(self, task: asyncio.Task[int]) -> None:
-        self._late.discard(task)
-        if not task.cancelled():
-            task.exception()  # `create` has told of it
-        self._wake()
 
 
 def _as_created(start: Start, since: datetime) -> dict[str, object]:

@@ -1,14 +1,13 @@
 """Writes that get no answer: one that an admission webhook holds up must not hold up the pass, and all the others.
 
 A pass waits a moment for each write. What has no answer by then goes on beside the passes, and is not begun a second
-time before its end, which wakes the loop. What is deleted is one very object, never another one that has its name by
-now.
+time before its end, which wakes the loop. What is deleted is one very object, never another one of its name.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Literal, TypeVar
 
 from precision_operator.cluster import ApiError, Cluster, paths
@@ -59,6 +58,11 @@ class LateWrites:
         task.add_done_callback(lambda task: self._ended(uid, namespace, task))
         return None
 
+    async def answered(self, uid: str) -> None:
+        """Returns when what was begun for this UID has its answer."""
+        if uid in self._under_way:
+            await asyncio.wait([self._under_way[uid]])
+
     async def settled(self) -> None:
         """Returns when all that was begun has its answer."""
         if self._under_way:
@@ -74,6 +78,47 @@ class LateWrites:
         self._late[namespace] -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.warning("%s: %s", task.get_name(), error)
+        self._wake()
+
+
+class Beside:
+    """Tasks that go on beside the passes. Each gives how many actions must be tried again, and raises nothing."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake` is called when one has ended that a pass did not wait for."""
+        self._wake = wake
+        self._tasks: set[asyncio.Task[int]] = set()
+        self._again, self._ended = 0, set[str]()
+
+    def take_names(self) -> tuple[set[str], set[str]]:
+        """Names of tasks that are late, and of late ones that have ended since this was last asked."""
+        ended, self._ended = self._ended, set()
+        return {task.get_name() for task in self._tasks}, ended
+
+    async def wait(self, tasks: Collection[asyncio.Task[int]], seconds: float) -> int:
+        """What they gave that ended within these seconds, and what late ones have since the last wait, summed."""
+        self._tasks.update(tasks)
+        done, late = await asyncio.wait(tasks, timeout=seconds) if tasks else ((), ())
+        self._tasks.difference_update(done)
+        for task in late:
+            task.add_done_callback(self._end)
+        again, self._again = self._again, 0
+        return again + sum(task.result() for task in done if not task.cancelled())
+
+    async def settled(self) -> None:
+        """Returns when all have ended."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    def cancel(self) -> None:
+        """Wait for none any more."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _end(self, task: asyncio.Task[int]) -> None:
+        self._tasks.discard(task)
+        self._ended.add(task.get_name())
+        self._again += 0 if task.cancelled() else task.result()
         self._wake()
 
 

@@ -34,6 +34,7 @@ from precision_operator.core.results.node_condition import (
     is_unproved,
     writes,
 )
+from precision_operator.shell.acting.collecting import Requeue
 from precision_operator.shell.acting.late_writes import LateWrites
 from precision_operator.shell.acting.reports import Reports
 from precision_operator.shell.observing.cache import Cache
@@ -116,6 +117,8 @@ class NodeConditions:
         run, runs = status.run, verdict.runs if verdict is not None else None
         if run is not None and attempt.run == run.run and (runs is None or runs.run != run_of(run)):
             result = await self._reports.result(report, run)
+            if self._collected.get(key) is not before:
+                raise Requeue("another agent's result has come meanwhile")
             verdict = with_result(status.model_copy(update={"acceptance": verdict}), result, terms)
         verdict = decided(terms, status.model_copy(update={"acceptance": verdict}), facts, self._now())
         shown = terms.asked.reference.sha256, terms.recipes, terms.finds, before.image

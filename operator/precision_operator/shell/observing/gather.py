@@ -36,6 +36,7 @@ from precision_operator.shell.observing.reader import (
 from precision_operator.shell.observing.refusals import RefusedCreations
 from precision_operator.shell.observing.wanted import Missing, Profiles
 from precision_operator.shell.observing.yields import Yields
+from precision_operator.shell.room import Room
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -213,6 +214,9 @@ class Gatherer:
         self._busy: dict[str, float] = {}
         """How long each node that was seen busy is not looked at."""
         self._narrow_until = -inf
+        self._looks: dict[str, asyncio.Task[ApiError | None]] = {}
+        """Under way, or not told of, by node."""
+        self._look_room = Room(LOOKS_AT_ONCE)
         self._namers: Mapping[tuple[str, str], frozenset[tuple[str, int]]] = {}
         """Which profiles named each ConfigMap in the last look: UID and generation."""
         wake = cache.changed.set
@@ -440,31 +444,37 @@ class Gatherer:
         """How many of `most` requests go side by side now."""
         return most // 2 if asyncio.get_running_loop().time() < self._narrow_until else most
 
-    async def probe(self, nodes: Sequence[str]) -> dict[str, observed.Occupancy]:
-        """Who holds GPUs on `nodes`: one list of pods each, a few at a time. Raises ApiError, for 429 if all are so."""
-        limit, clock = asyncio.Semaphore(self.at_once(LOOKS_AT_ONCE)), asyncio.get_running_loop().time
+    async def probe(self, nodes: Sequence[str], patience: float | None = None) -> dict[str, observed.Occupancy]:
+        """Who holds GPUs on `nodes`: one list of pods each, a few at a time. Raises ApiError, for 429 if all are so.
+        What is late after so many seconds goes on, wakes the loop, and is told by the next call."""
         offer = {raw["metadata"]["name"]: raw["status"].get("allocatable") for raw in self._cache.all("nodes").values()}
         slices = self._cache.slices()
         by_claim = {item.node for item in slices} if slices is not None else offer.keys()
-        refused: list[ApiError] = []
-
-        async def look(name: str) -> None:
-            async with limit:
-                began = clock()
-                try:
-                    self._note(name, await self._reader.occupancy(name, offer.get(name), name in by_claim))
-                except ApiError as error:
-                    if error.status != 429:
-                        raise
-                    refused.append(error)
-                    await asyncio.sleep(min(error.retry_after or 1.0, MOST_REST_SECONDS))
-                if refused or clock() - began >= SLOW_LOOK_SECONDS:
-                    self._narrow_until = clock() + NARROW_SECONDS
-
-        await asyncio.gather(*map(look, nodes))
-        if len(refused) == len(nodes) > 0:
+        for name in nodes:
+            if name not in self._looks:
+                self._looks[name] = asyncio.create_task(self._look(name, offer.get(name), name in by_claim))
+        late = (await asyncio.wait(self._looks.values(), timeout=patience))[1] if self._looks else ()
+        for task in late:
+            task.add_done_callback(lambda _: self._cache.changed.set())
+        ended = {name: self._looks.pop(name).result() for name in [*self._looks] if self._looks[name].done()}
+        refused = sorted((error for error in ended.values() if error), key=lambda error: error.status == 429)
+        if refused and (len(refused) == len(ended) or refused[0].status != 429):
             raise refused[0]
-        return {name: self._probes[name][1] for name in nodes if name in self._probes}
+        return {name: self._probes[name][1] for name, error in ended.items() if error is None}
+
+    async def _look(self, name: str, offered: Collection[str] | None, by_claim: bool) -> ApiError | None:
+        """Note who holds GPUs of one node; the error if that fails. At 429 it keeps its turn as long as it is told."""
+        self._look_room.places, clock = self.at_once(LOOKS_AT_ONCE), asyncio.get_running_loop().time
+        async with self._look_room.taken(""):
+            began, refused, rest = clock(), None, 0.0
+            try:
+                self._note(name, await self._reader.occupancy(name, offered, by_claim))
+            except ApiError as error:
+                refused, rest = error, (error.retry_after or 1.0) * (error.status == 429)
+                await asyncio.sleep(min(rest, MOST_REST_SECONDS))
+            if rest or clock() - began >= SLOW_LOOK_SECONDS:
+                self._narrow_until = clock() + NARROW_SECONDS
+        return refused
 
     def _note(self, name: str, seen: observed.Occupancy) -> None:
         now, (at, _) = asyncio.get_running_loop().time(), self._probes.get(name, (-inf, None))
@@ -477,11 +487,12 @@ class Gatherer:
         """The nodes have got agents: what was seen before does not hold any more."""
         self._probes = {name: row for name, row in self._probes.items() if name not in nodes}
 
-    def forget_idle(self, but: Collection[str] = ()) -> None:
-        """A new pass looks anew, but where no turn came (`but`); that a node was busy, or lacked room, serves on."""
+    def forget_idle(self, but: Collection[str] = (), since: float = inf) -> None:
+        """A new pass looks anew, but where no turn came (`but`), or no plan (`since`); that a node was busy, or lacked
+        room, serves on."""
         self._reader.begin_pass()
-        rows = self._probes.items()
-        self._probes = {name: (at, look if name in but else replace(look, fresh=False)) for name, (at, look) in rows}
+        rows = [(name, at, look, name in but or at >= since) for name, (at, look) in self._probes.items()]
+        self._probes = {name: (at, look if serves else replace(look, fresh=False)) for name, at, look, serves in rows}
 
     async def _read_texts(self, profiles: Profiles, active: Profiles, missing: Missing) -> Texts:
         """The texts that profiles name; one that a profile names anew is read anew, others for active ones alone."""
