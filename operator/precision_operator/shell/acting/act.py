@@ -51,6 +51,7 @@ ACTIONS_AT_ONCE = 16
 GRACE_SECONDS = 0.25
 """A pass waits so long for the ends that it has begun, and for the verdicts."""
 NO_GATE = NodeGate()
+ENDED = " ended"
 STRANGERS_REST = timedelta(minutes=1)
 
 
@@ -97,7 +98,9 @@ class Actor:
         starting = [a for a in actions if isinstance(a, Start)]
         judging = [a for a in actions if isinstance(a, Judge)]
         ending = [a for a in actions if not isinstance(a, Start | Judge)]
-        self._room.places, (late, ended) = at_once, self._beside.take_names()
+        # What reads the end of an agent deletes its Job, too.
+        late, ended = ({*them, *(it.removesuffix(ENDED) for it in them)} for them in self._beside.take_names())
+        self._room.places = at_once
         if ended & {_name(action) for action in actions}:
             self._cache.changed.set()  # this plan may not have seen it: the next one tells
         again = await self._beside.wait(self._begin(ending, late | ended), GRACE_SECONDS)
@@ -271,7 +274,7 @@ class Actor:
 
 def _name(action: Action) -> str:
     """Of the task that does it: an agent that ends while the log of its end is read has left more than that."""
-    return _written_by(action)[0] + " ended" * isinstance(action, Collect)
+    return _written_by(action)[0] + ENDED * isinstance(action, Collect)
 
 
 def _written_by(action: Action) -> tuple[str, str]:
