@@ -62,7 +62,8 @@ def _closing_faults(
 ) -> list[str]:  # fmt: skip
     """Why a node should not have been closed, or not yet; `closings` are the last of each node until now.
 
-    Who deletes a closed node's reports, or its condition, gives its place back.
+    Who deletes a closed node's reports, or its condition, gives its place back; of a Node that is gone also who deletes
+    every profile, and with it the reports.
     """
     runs = record.counting(write.subject, write.at, write.process)
     bad_runs, first_doubt = [run for run in runs if record.is_bad(run, write.at)], None
@@ -75,9 +76,13 @@ def _closing_faults(
         faults.append("no bad run of this process, or it was not said before")
     elif bad_runs[-1].at - first_doubt < HOUR - timedelta(seconds=2):
         faults.append("confirmed too soon")
-    given_back = {
-        it.subject.uid for it in closings.values() for at, of in record.forgotten if of == it.name and at >= it.at
-    }
+    profiles, given_back = {of for _, of, _ in record.limits}, set[str]()
+    for uid, it in closings.items():
+        since = {of for at, of in record.forgotten if it.at <= at <= write.at}
+        of_name = uid.rpartition("-")[0]
+        others = {other for at, other in record.moved if it.at <= at <= write.at} - {uid}
+        is_gone = of_name in {other.rpartition("-")[0] for other in others}
+        given_back |= {uid} if it.name in since or (is_gone and since >= profiles) else set()
     if sum(write.at - it.at < DAY for uid, it in closings.items() if uid not in given_back) > max(
         1, record.nodes // 10
     ):

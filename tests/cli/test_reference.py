@@ -258,6 +258,9 @@ def test_acceptance_counts_a_pools_nodes_and_what_their_verdicts_would_open_and_
         api.collections[paths.NODES][at]["status"]["conditions"].append(said)
     assert [row["wouldOpen"] for row in api.printed("acceptance")] == [0], "another profile has to pass n0 as well"
     assert "outside the profile's target" not in api.run("acceptance").stderr, "another profile judges n6"
+    assert "1 have the condition and no profile with spec.acceptance in namespace ml matches them" in (
+        " ".join(api.run("acceptance").stderr.split())
+    )
     del api.collections[paths.NODES][0]["status"]["conditions"][-1]
     states = ("True", "Pass"), ("True", "FailHeld"), ("False", "Fail"), ("Unknown", "x")
     for at, (status, reason) in enumerate(states):

@@ -253,6 +253,18 @@ def test_why_says_first_what_the_nodes_condition_says_and_what_is_next(api: Api,
     assert (condition["status"], condition["reason"], condition["message"]) == (status, reason, message)
 
 
+def test_why_says_which_target_leaves_out_a_node_that_has_the_condition(api: Api) -> None:
+    node, held = node_object(name="n1", boot="b"), profile_object()
+    says = {"type": CONDITION, "status": "Unknown", "reason": "SubjectChanged", "message": "x (node uid-n1, boot b)"}
+    node["status"]["conditions"].append(says)
+    asked = {"reference": {"name": "gold", "sha256": "a" * 64}}
+    held["spec"] |= {"acceptance": asked, "target": {"nodeNames": ["n2"]}}
+    api.profiles(held)
+    hold_cluster(api, node)
+    stdout = " ".join(api.run("why", "n1").stdout.split())
+    assert "next no run: profile ml/nightly leaves it out: spec.target.nodeNames does not name it" in stdout
+
+
 @pytest.mark.parametrize(("verdict", "to_do"), [("Fail", False), ("Inconclusive", True)])
 def test_why_ends_with_one_act_where_a_slow_node_fails(api: Api, verdict: str, to_do: bool) -> None:
     story(api)

@@ -12,6 +12,7 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.configuration import FleetLimits, FleetTopologyLimit
 from precision_operator.monitoring.alerts import ALERTS
 from tests.support.golden_nodes import measured_node
+from tests.support.operator_in_memory import PROFILES
 
 RACK = "topology.kubernetes.io/rack"
 
@@ -158,3 +159,16 @@ async def test_a_row_of_the_list_that_names_no_profile_is_a_problem_and_an_empty
     one.boot(NODE)
     await one.settle()
     assert (one.says, one.problem("NoProfile")) == (("Unknown", "SubjectChanged"), 1)
+
+
+@pytest.mark.parametrize("is_cordoned", [False, True])
+async def test_a_node_that_left_the_target_of_each_profile_and_restarts_is_starved(is_cordoned: bool) -> None:
+    fleet = await Fleet.in_service(size=3)
+    fleet.server.objects[f"{PROFILES}/nightly"]["spec"]["target"] = {"nodeNames": fleet.names[1:]}
+    for reason, starved in (("Pass", 0), ("SubjectChanged", not is_cordoned)):
+        fleet.wait(timedelta(hours=3))
+        await fleet.all_measured()
+        assert (fleet.problem("Starved"), fleet.conditions()[NODE]["reason"]) == (starved, reason)
+        fleet.boot(NODE)
+        fleet.server.objects[f"{paths.NODES}/{NODE}"]["spec"]["unschedulable"] = is_cordoned
+        await fleet.settle()

@@ -308,3 +308,67 @@ async def test_a_tenth_of_a_pool_is_closed_in_a_day_and_nodes_that_are_gone_or_r
             fleet.server.objects[f"{paths.NODES}/{name}"]["metadata"]["labels"][label] = "repair"
             if is_gone:
                 del fleet.server.objects[f"{paths.NODES}/{name}"]
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+async def test_a_new_operators_first_good_run_lifts_no_fail_of_this_boot_that_the_report_holds(failing: int) -> None:
+    fleet = await Fleet.in_service(size=3)
+    await fleet.fail_twice(*fleet.names[:failing])
+    says = {name: row["reason"] for name, row in fleet.conditions().items()}
+    fleet.start()
+    fleet.truths.clear()
+    fleet.truths |= dict.fromkeys(fleet.names, Truth())
+    for hours in (0, 2):
+        fleet.wait(timedelta(hours=hours))
+        await fleet.settle()
+        await fleet.end_agents()
+        assert {name: row["reason"] for name, row in fleet.conditions().items()} == says, "FailHeld is no less"
+        assert {*says.values()} == {"Pass", "FailConfirmed", *["FailHeld"] * (failing - 1)}
+    fleet.wait(timedelta(hours=25))
+    await fleet.all_measured(again=True)
+    assert {row["reason"] for row in fleet.conditions().values()} == {"Pass"}
+
+
+async def test_a_true_that_a_failing_report_does_not_renew_is_measured_again_until_it_does() -> None:
+    one = await One.in_service()
+    one.server.guarded = False
+    one.truths[NODE] = Truth(gpu_off=-12)
+    for _ in range(2):
+        await one.all_measured(again=True)
+    one.server.guarded = True
+    one.start()
+    one.truths[NODE] = Truth()
+    for minutes, begun in ((0, [NODE]), (59, []), (2, [NODE])):
+        one.wait(timedelta(minutes=minutes))
+        await one.settle()
+        assert (one.says, list(one.loop.jobs())) == (("True", "NotJudgedAgain"), begun)
+        await one.end_agents()
+    one.wait(timedelta(hours=25))
+    await one.all_measured()
+    assert one.says == ("True", "Pass")
+
+
+async def test_the_second_run_passes_a_taint_of_gate_taints_and_no_cordon() -> None:
+    one = One()
+    one.gate = one.gate.model_copy(update={"taints": ("example.com/suspect",)})
+    one.start()
+    await one.all_measured()
+    await one.fail(NODE)
+    spec = one.server.objects[f"{paths.NODES}/{NODE}"]["spec"]
+    spec["unschedulable"] = True
+    await one.all_measured()
+    assert one.says == ("True", "FailUnconfirmed")
+    spec["unschedulable"], spec["taints"] = False, [{"key": "example.com/suspect", "effect": "NoExecute"}]
+    await one.all_measured()
+    assert one.says == ("False", "FailConfirmed")
+
+
+async def test_a_pool_that_is_renamed_makes_no_room() -> None:
+    fleet = await Fleet.in_service(size=3)
+    await fleet.fail_twice("g0")
+    for name in fleet.names:
+        labels = fleet.server.objects[f"{paths.NODES}/{name}"]["metadata"]["labels"]
+        labels["nvidia.com/gpu.product"] = "H100_NVLINK_80GB"
+    await fleet.settle()
+    await fleet.fail_twice("g1")
+    assert [row["reason"] for row in fleet.conditions().values()] == ["FailConfirmed", "FailHeld", "Pass"]

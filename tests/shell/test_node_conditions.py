@@ -220,6 +220,21 @@ async def test_a_new_operator_keeps_what_stands_and_measures_what_is_not_proved(
     assert await one.measure() == ("True", "Pass")
 
 
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_what_cannot_be_judged_again_is_so_once_it_can_also_under_a_new_operator(is_new: bool) -> None:
+    one = await One.in_service()
+    one.save(None)
+    await one.settle()
+    if is_new:
+        one.start()
+        await one.settle()
+    assert (one.says, one.loop.jobs()) == (("True", "NotJudgedAgain"), {})
+    one.save(one.text)
+    await one.settle()
+    assert list(one.loop.jobs()) == [NODE] * is_new, "the results of before are not this operator's"
+    assert await one.measure() == ("True", "Pass")
+
+
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("what", ["driver", "GPU", "reboot", "namesake"])
 async def test_a_node_that_changes_between_decision_and_write_is_not_opened(what: str, watched: bool) -> None:

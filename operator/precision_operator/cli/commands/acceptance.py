@@ -22,6 +22,7 @@ from precision_operator.core.eligibility.proved import changed_subject, waits_fo
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import ProfileView, ReportView
 
+MOST_NAMED = 5  # nodes that no profile matches
 USUAL_RUN = 600.0  # seconds of one agent, where none has given a result yet
 
 
@@ -34,6 +35,7 @@ def acceptance(
     async def work(cluster: Cluster) -> tuple[ProfileView, Sequence[ReportView], Sequence[NodeFacts]]:
         there = await results(cluster, namespace or cluster.namespace)
         asking = [it for it in there.profiles if it.spec is not None and it.spec.acceptance is not None]
+        targets = [it.spec.target for it in asking if it.spec is not None]
         chosen = [it for it in asking if profile in (None, it.name)]
         if len(chosen) != 1 or chosen[0].spec is None:
             names = ", ".join(it.name for it in asking) or "none has"
@@ -45,6 +47,11 @@ def acceptance(
         judged = {it.uid for it in facts if it.verdict.status} | {it.uid for it in within}  # perhaps by another profile
         if outside := sum(it.evidence is not None and it.uid not in judged for it in facts):
             note(f"Nodes with GPUs outside the profile's target, which no verdict opens: {outside}.")
+        left = sorted(f.name for f in facts if f.verdict.status and not any(matches(t, f) for t in targets))
+        if left:
+            named = ", ".join([*left[:MOST_NAMED], *["..."] * (len(left) > MOST_NAMED)])
+            lack = f"have the condition and no profile with spec.acceptance{there.where} matches them"
+            note(f"{len(left)} {lack}, so that no run renews it: {named}: kubectl precision why {left[0]}")
         note(*notes, *["The profile is suspended: nothing is measured."] * chosen[0].spec.suspend)
         return chosen[0], of_profile(there.reports, chosen[0]), within
 

@@ -44,6 +44,9 @@ def why_node(
     _check(node, namespace, profile, seen, reach)
     there = seen.observed.facts_of(DEFAULT_POOL_LABEL).values()
     condition = next((condition_said(facts) for facts in there if facts.name == node), None)
+    asking = [it for it in readable if it.profile.spec is not None and it.profile.spec.acceptance is not None]
+    if condition is not None and asking and all(it.kind == "unmatched" for it in asking):
+        condition["next"] = f"no run: profile {asking[0].profile.key} leaves it out: {asking[0].message}"
     said, table = _on_node(node, condition), columns(node, condition)
     rows = [as_row(table, answer) for answer in chosen]
     say(printed(rows, output, lambda more: said + (wide if more else text)(node, chosen), rows, keys(table)))

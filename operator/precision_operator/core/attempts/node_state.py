@@ -355,7 +355,8 @@ def _judged(
         faults.append(Fault("node", facts.name, error))
         return plan_failed(facts, error, report), True
     proves = attempt is not None and "judge " in attempt.basis.get("verdict", "")
-    waits = facts.verdict.failing_since is not None or (proves and waits_for_verdict(facts))
+    unsure = waits_for_verdict(facts) or facts.verdict.reason == "NotJudgedAgain"
+    waits = facts.verdict.failing_since is not None or (proves and unsure)
     return made, waits or (attempt is not None and attempt.outcome == "failed")
 
 

@@ -40,16 +40,17 @@ def run_to_prove(profile: AcceptedProfile, facts: NodeFacts, report: ReportView 
     attempt, judged = (status.attempt, status.acceptance) if status is not None else (None, None)
     outcome, mark = judged.verdict if judged is not None else None, f"judge {facts.boot} {settings.started}"
     first, after = None if waits else verdict.failing_since, verdict.parts.get("after", "")
+    has_fail = (outcome, verdict.reason) == ("Fail", "NotJudgedAgain")
     if first is not None:
         mark, due = f"{mark} {first.isoformat()}", first + CONFIRM_AFTER
-    elif waits or after or (outcome, verdict.reason) == ("Fail", "NotJudgedAgain"):  # this process has not seen why
+    elif waits or after or has_fail:  # this process has not seen why
         due = now
     else:
         return ""
     _, made, last = (attempt.basis.get("verdict", "") if attempt is not None else "").partition(mark)
     number = int(last.rpartition(" ")[2]) if last[-1:].isdecimal() else 1
     if attempt is not None and last:
-        speaks = first is None and verdict.status and outcome in ("Pass", "Fail")
+        speaks = first is None and verdict.status and outcome in ("Pass", "Fail") and not has_fail
         ended = parse_time(attempt.finished_at)
         is_ahead = first is None and ended > now + CONFIRM_AFTER  # its clock was; a doubt begins anew
         due = now if is_ahead else ended + CONFIRM_AFTER * 2 ** min(number - 1, MOST_DOUBLED)

@@ -1,6 +1,7 @@
 """What is written to Nodes: a Fail takes True away, a changed subject makes it Unknown, nothing else takes True away.
 
-Decided from what this operator collected itself and from the Nodes alone; what a report says never opens or closes one.
+Decided from what this operator collected itself and from the Nodes alone; what a report says never opens or closes one,
+but what is said of this boot stays until the report of who failed it passes as well: it holds the bad runs of a day.
 """
 
 from collections import Counter
@@ -57,11 +58,11 @@ def writes(
     """The conditions that are not as they ought to be. At most a tenth of each pool is closed in a day.
 
     By node UID, `evidence` by each profile, and `closings`: when and where True was taken away within a day, from gone
-    Nodes too.
+    Nodes too; one counts where it was, and where the node is now.
     """
     there = [facts for facts in nodes.values() if facts.boot and not facts.deleting]
     sizes = Counter(pool for facts in there if facts.gpus or facts.verdict.status for pool in pools[facts.uid])
-    closed = Counter(pool for _, where in closings.values() for pool in where)
+    closed = Counter(pool for uid, (_, where) in closings.items() for pool in {*where, *pools.get(uid, ())})
     found = list[Write]()
     for facts in there:
         ours = [
@@ -86,6 +87,13 @@ def is_unproved(node: NodeState) -> bool:
     return (why == "UntoleratedTaint" or not is_off) and not is_closed and waits_for_verdict(facts)
 
 
+def waits_in_vain(facts: NodeFacts) -> bool:
+    """Whether a node that no listed profile's target matches is in service, and neither True nor False as it is now."""
+    is_off = facts.out_of_service or facts.not_ready or facts.unschedulable or facts.deleting
+    is_closed = facts.verdict.status == "False" and not changed_subject(facts)
+    return not (is_off or is_closed) and waits_for_verdict(facts)
+
+
 def has_turn(node: NodeState) -> bool:
     """Whether its run is to come, or under way, and the last one did not fail."""
     status = node.report.status if node.report is not None else None
@@ -96,6 +104,8 @@ def has_turn(node: NodeState) -> bool:
 def _condition(facts: NodeFacts, ours: list[Evidence], room: bool, now: datetime) -> Write | None:
     before, moved = facts.verdict, changed_subject(facts)
     named = {*before.parts.get("failed", "").split(", ")} if moved != NAMESAKE else set[str]()
+    if not moved and before.status != "Unknown":
+        ours = [_held(it) if it.lapsed and named & {it.profile, OTHERS} else it for it in ours]
     # Each is lifted by its own Pass alone, on whatever boot and GPUs.
     failed = [it.profile for it in ours if it.verdict.verdict != "Pass" and (it.failed or named & {it.profile, OTHERS})]
     ours = [it._replace(failed=it.profile in failed) for it in ours]
@@ -131,12 +141,20 @@ def _condition(facts: NodeFacts, ours: list[Evidence], room: bool, now: datetime
     if is_open and newest.verdict and (has_failed or before.failing_since is not None) and before.reason != "FailHeld":
         return write("True", "FailUnconfirmed", f"{newest.reason}; it failed before{after}")
     why = newest.reason or over
+    if is_open and not why and before.reason == "NotJudgedAgain":  # its report passes, by runs of another leader
+        why, after = "NotMeasured", "; after run unseen"
     if is_open and why and before.reason in ("Pass", "NotJudgedAgain"):
         return write("True", "NotJudgedAgain", f"{why}; it passed before{after}")
     if not before.status:
         return None
     said = before.parts.get("said", before.message)  # of another writer: from now on it is of this boot
     return _write(facts, {**before.parts, **failing}, now, before.status, before.reason or "Unreasoned", said)
+
+
+def _held(it: Evidence) -> Evidence:
+    """A Pass that its report does not share says nothing yet: a new leader's first good run lifts no Fail."""
+    held = ReportAcceptance().model_copy(update={"reason": it.lapsed, "subject": it.verdict.subject})
+    return it._replace(verdict=held) if it.verdict.verdict == "Pass" else it
 
 
 def _weight(it: Evidence) -> tuple[bool, bool, bool, bool, datetime]:

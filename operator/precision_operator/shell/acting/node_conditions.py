@@ -32,6 +32,7 @@ from precision_operator.core.results.node_condition import (
     Write,
     has_turn,
     is_unproved,
+    waits_in_vain,
     writes,
 )
 from precision_operator.shell.acting.collecting import Requeue
@@ -201,15 +202,17 @@ class NodeConditions:
             self._opened |= {pool: max(at, self._opened.get(pool, at))} if at and at <= now else {}
         moving = {pool for pool, at in self._opened.items() if now - at <= STARVED_AFTER}
         unproved = [uid for uid, of in states.items() if all(map(is_unproved, of))]
+        unproved += [it.uid for it in judged if it.uid not in states and waits_in_vain(it)]
         unknown = {uid: it.since for uid in unproved if (it := nodes[uid].verdict).status == "Unknown"}
         self._unproved = {uid: unknown.get(uid) or self._unproved.get(uid, now) for uid in unproved}
         starved = [uid for uid, at in self._unproved.items() if now - at > STARVED_AFTER]
+        stuck = {uid for uid in starved if not any(map(has_turn, states.get(uid, ())))}
         self._has_looked, profiles = True, {(it.namespace, it.name) for it in observed.profiles}
         names = {(it.namespace, it.profile) for it in self._gate.profiles} or {("", "")}  # a list of nobody
         return tally, {
             **{why: [*self._undone.values()].count(why) for why in ("Unguarded", "Refused")},
             "StaleSeconds": max(((now - since).total_seconds() for since in self._stale.values()), default=0),
-            "Starved": sum(nodes[uid].pool not in moving or not any(map(has_turn, states[uid])) for uid in starved),
+            "Starved": sum(uid in stuck or nodes[uid].pool not in moving for uid in starved),
             "NoProfile": len(names - profiles),
             **{why: sum(it.verdict[:2] == ("True", why) for it in judged) for why in OPEN_PROBLEMS},
             "DomainFails": max((number for number in racks.values() if number >= DOMAIN_FAILS), default=0),
