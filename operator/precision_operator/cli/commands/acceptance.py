@@ -22,7 +22,6 @@ from precision_operator.core.eligibility.proved import changed_subject, waits_fo
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import ProfileView, ReportView
 
-MOST_NAMED = 5  # nodes that no profile matches
 USUAL_RUN = 600.0  # seconds of one agent, where none has given a result yet
 
 
@@ -49,7 +48,7 @@ def acceptance(
             note(f"Nodes with GPUs outside the profile's target, which no verdict opens: {outside}.")
         left = sorted(f.name for f in facts if f.verdict.status and not any(matches(t, f) for t in targets))
         if left:
-            named = ", ".join([*left[:MOST_NAMED], *["..."] * (len(left) > MOST_NAMED)])
+            named = ", ".join(left[:5]) + ", ..." * (len(left) > 5)
             lack = f"have the condition and no profile with spec.acceptance{there.where} matches them"
             note(f"{len(left)} {lack}, so that no run renews it: {named}: kubectl precision why {left[0]}")
         note(*notes, *["The profile is suspended: nothing is measured."] * chosen[0].spec.suspend)

@@ -1,7 +1,6 @@
 """What is written to Nodes: a Fail takes True away, a changed subject makes it Unknown, nothing else takes True away.
 
-Decided from what this operator collected itself and from the Nodes alone; what a report says never opens or closes one,
-but what is said of this boot stays until the report of who failed it passes as well: it holds the bad runs of a day.
+Decided from what this operator collected itself and from the Nodes. A report opens and closes none; it keeps a Fail.
 """
 
 from collections import Counter
@@ -90,8 +89,7 @@ def is_unproved(node: NodeState) -> bool:
 def waits_in_vain(facts: NodeFacts) -> bool:
     """Whether a node that no listed profile's target matches is in service, and neither True nor False as it is now."""
     is_off = facts.out_of_service or facts.not_ready or facts.unschedulable or facts.deleting
-    is_closed = facts.verdict.status == "False" and not changed_subject(facts)
-    return not (is_off or is_closed) and waits_for_verdict(facts)
+    return not is_off and waits_for_verdict(facts) and (facts.verdict.status != "False" or bool(changed_subject(facts)))
 
 
 def has_turn(node: NodeState) -> bool:
