@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import chain
+from itertools import chain, islice, product
 from statistics import median
+from string import ascii_letters
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import pytest
 from precision_api.acceptance.judge import judge
 from precision_api.acceptance.reference import Reference, look_at, read_reference, sha256_of, speeds_of, text_of
 from precision_api.exchange.result import MeasurementResult, Software, Training
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.report import ReportAcceptance, ReportStatus
 from precision_operator.cluster import paths
 from precision_operator.core.attempts.verdicts import is_due, terms_of
@@ -26,8 +28,9 @@ from precision_operator.core.observe.observed import Filed
 from precision_operator.core.results.acceptance import decided, first_speeds
 from precision_operator.shell.acting.reports import MOST_ROWS
 from precision_operator.shell.observing.gather import REFERENCE_SECONDS
+from precision_operator.shell.observing.reader import MOST_OF_REFERENCE, _saved
 from tests.support import golden_nodes
-from tests.support.golden_nodes import NONE_FAILS, golden_draft, gpu_names, hot, made, measured_node, with_verdict
+from tests.support.golden_nodes import NONE_FAILS, golden_draft, gpu_names, hot, made, many, measured_node, with_verdict
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.operator_in_memory import JOBS, NAMESPACE, REPORTS
 from tests.support.verdict_world import (
@@ -128,15 +131,32 @@ async def test_runs_of_an_earlier_boot_hide_no_fault_of_another_gpu() -> None:
 
 SPLIT = golden_draft().model_copy(update={"split": {"zone": "b"}})
 OLD = read_reference(text_of(golden_draft()).replace("2099-11-01", "2026-01-01"))
+DRAFT = golden_draft()
+NEWER = DRAFT.model_copy(update={"key": DRAFT.key | {"firmware": "x"}})
 LARGE = golden_draft().model_copy(update={"resources": {f"r{at}": "x" * 100 for at in range(1500)}})
 LIKE_NO_OTHER = {
     "a pool of two": (golden_draft(nodes=2), 8, "boot-1", "NotDetectable"),
     "7 of 8 GPUs": (golden_draft(), 7, "boot-1", "OtherKey"),
     "a reference that takes memory": (LARGE, 8, "boot-1", "ReferenceTooLarge"),
+    "a key with one more word": (NEWER, 8, "boot-1", "NoReference"),
     "an old reference": (OLD, 8, "boot-1", "ReferenceTooOld"),
     "another zone": (SPLIT, 8, "boot-1", "OtherKey"),
     "a boot that nobody tells": (golden_draft(), 8, "", "SubjectChanged"),
 }
+
+
+def test_a_reference_of_72_nodes_and_all_recipes_is_kept_and_500_of_the_worst_take_half_the_charts_memory() -> None:
+    whole = {f"n{at}": many(measured_node(f"n{at}", 1), *RECIPE_NAMES) for at in range(72)}
+    assert isinstance(_saved(text_of(made(whole, {})[0]))[1], Reference)
+    room, words = (MOST_OF_REFERENCE - 4000) // len('"kabc":"abc",'), map("".join, product(ascii_letters, repeat=3))
+    worst = [{f"k{word}": word for word in islice(words, room)} for _ in range(10)]
+    texts = [text_of(DRAFT.model_copy(update={"resources": of})) for of in worst]
+    tracemalloc.start()
+    kept = [_saved(text)[1] for text in texts]
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(kept[0], Reference)
+    assert 500 * used / len(kept) < 2**29
 
 
 @pytest.mark.parametrize("name", LIKE_NO_OTHER)

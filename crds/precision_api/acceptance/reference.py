@@ -71,6 +71,8 @@ def read_reference(text: str) -> Reference:
     try:
         reference = read_json(Reference, text)
         _ = reference.oldest  # what has no age is none; a copy without nodes keeps it
+        if others := sorted(reference.key.keys() - {*PeerKey._fields}):
+            raise ValueError(f"key has {others[0]}, of another version: run kubectl precision reference create")
     except (ValueError, OverflowError) as error:  # of the year 1, ahead of UTC, there is no such moment
         words = first_wrong(error) if isinstance(error, ValidationError) else error
         raise ValueError(f"it is no reference ({words})") from None

@@ -35,7 +35,7 @@ MOST_CLAIMS, MOST_READ, READS_AT_ONCE = 512, 2048, 16
 others count as a GPU each, so that the node is busy, and later looks go on with them."""
 OWN_CLAIMS, OWN_READ, OWN_JOBS = 32, 512, 64
 """Bounds: so many claims of an agent's pod are read, of all agents' pods in a pass, and Jobs that no watch shows."""
-MOST_REFERENCE, MOST_OF_REFERENCE = 1_000_000, 131_072
+MOST_REFERENCE, MOST_OF_REFERENCE = 1_000_000, 32_768
 """Bounds: characters of a reference that is read, as its command makes it, and of what is kept: all but its nodes."""
 MOST_KEPT = 50_000
 """A bound: so many claims are remembered; then all are forgotten, so that those of pods that are gone go."""

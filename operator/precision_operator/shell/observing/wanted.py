@@ -33,10 +33,10 @@ def queues(profiles: Profiles) -> set[tuple[str, str]]:
 
 def references(seen: observed.Observed, served: Profiles, jobs: Sequence[observed.JobView]) -> set[tuple[str, str]]:
     """(namespace, name) of the references that a verdict may still be taken against, or lost by."""
-    idle = seen.beyond | {p.uid for p in served if p.spec and p.spec.suspend}
-    idle -= {job.profile_uid for job in jobs if job.uid in seen.own_jobs}
+    idle = {p.uid for p in served if p.spec and p.spec.suspend}
     filed = (there for (_, uid, _), there in seen.filed.items() if uid in idle)
     kept = ((of.profile_uid, of.status) for there in filed for of in there.values())
-    idle -= {uid for uid, status in kept if status and status.acceptance and status.acceptance.verdict}
+    idle -= {uid for uid, status in kept if status and status.acceptance and status.acceptance.verdict == "Pass"}
+    idle = (idle | seen.beyond) - {job.profile_uid for job in jobs if job.uid in seen.own_jobs}
     asked = (p for p in served if p.uid not in idle)
     return {(p.namespace, p.spec.acceptance.reference.name) for p in asked if p.spec and p.spec.acceptance}
