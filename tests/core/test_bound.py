@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from precision_api.facts import names
+from precision_api.kinds.report import ReportAcceptance
 from precision_operator.core import plan as core_plan
 from precision_operator.core.attempts import node_state
 from precision_operator.core.attempts.actions import Start
@@ -14,7 +15,8 @@ from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.plan import plan
 from precision_operator.core.reasons import Said
 from precision_operator.core.status.profile_status import profile_status
-from tests.support.world import IDLE, NOW, SETTINGS, job, nodes, observed, pod, profile
+from precision_operator.shell.observing import wanted
+from tests.support.world import IDLE, NOW, SETTINGS, job, measured, nodes, observed, pod, profile, report
 
 NODES = tuple(f"n{i}" for i in range(6))
 FLEET = nodes(*NODES)
@@ -87,9 +89,26 @@ def test_a_profile_beyond_the_bound_says_so_and_keeps_what_it_found() -> None:
     status = profile_status(late, NOW, len(FLEET))
     [progressing] = [row for row in status.conditions if row.type == names.PROGRESSING]
     assert (progressing.status, progressing.reason, status.progress) == ("False", "TooManyProfiles", "6/6")
-    assert "profilesPerNamespace.max of the chart" in progressing.message
+    assert "2 older active profiles" in progressing.message
+    assert "Suspend or delete others" in progressing.message
+    *_, late = plan(seen(*(of_age(days, suspend=True) for days in (3, 2, 1)))).profiles
+    assert isinstance(late.asked, Said)
+    assert "2 older suspended profiles" in late.asked.message
+    assert ". Delete others" in late.asked.message, "to suspend one more frees no place"
     *_, labelled, other = plan(seen(of_age(3), of_age(2), of_age(1, poolLabel="x/1"), of_age(0))).profiles
     assert labelled.nodes is other.nodes, "no facts by a label of its own"
+
+
+@pytest.mark.parametrize("suspend", [False, True])
+def test_a_reference_is_read_for_profiles_that_are_served_and_of_suspended_ones_for_a_pass_alone(suspend: bool) -> None:
+    """Of 400 in one namespace each cost the operator a megabyte and a half."""
+    asked = [{"reference": {"name": f"r{days}", "sha256": "a" * 64}} for days in range(6)]
+    asking = [of_age(n, suspend=suspend, acceptance=it, namespace=f"t{n // 3}") for n, it in enumerate(asked)]
+    verdicts = {f"p{n}": ReportAcceptance(verdict="Fail" if n == 2 else "Pass") for n in range(6)}
+    statuses = ((of, measured().model_copy(update={"acceptance": verdict})) for of, verdict in verdicts.items())
+    world = seen(*asking, most=1, reports=tuple(report("n1", owner=of, status=status) for of, status in statuses))
+    oldest = {("t1", "r5")} if suspend else {("t0", "r2"), ("t1", "r5")}
+    assert wanted.references(world, asking, ()) == oldest
 
 
 def test_a_suspended_profile_is_not_worked_out_anew_at_its_schedules_times() -> None:

@@ -271,7 +271,9 @@ TURNS: dict[str, w.Situation] = {
         },
     ),
     "AgentRunning": w.Situation(w.agent(job()), {"attempt": 1, "job": job().name}),
-    "Collecting": w.Situation(w.agent(w.COMPLETE, phase="Succeeded", message="{}"), {"attempt": 1}),
+    "Collecting": w.Situation(
+        w.agent(w.COMPLETE, phase="Succeeded", message="{}"), {"attempt": 1, "why": "its result is being read"}
+    ),
     "Measured": w.Situation(
         observed([profile()], reports=(report(status=tried()),)), {"attempt": 1, "node": report().node_name}
     ),

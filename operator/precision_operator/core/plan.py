@@ -71,8 +71,10 @@ def _draft(profile: ProfileView, observed: Observed, faults: list[Fault], is_lat
     if why is not None:
         return _undecided(profile, observed, said("NamespaceForbidden", namespace=profile.namespace, why=why))
     if profile.uid in observed.beyond:
-        most = observed.settings.profiles_per_namespace
-        return _undecided(profile, observed, said("TooManyProfiles", namespace=profile.namespace, most=most))
+        is_suspended = profile.spec is not None and profile.spec.suspend
+        kind, verbs = ("suspended", "Delete") if is_suspended else ("active", "Suspend or delete")
+        facts = {"namespace": profile.namespace, "most": observed.settings.profiles_per_namespace}
+        return _undecided(profile, observed, said("TooManyProfiles", **facts, kind=kind, remedy=f"{verbs} others"))
     try:
         if (problem := observed.unread.get(profile.uid)) is not None:
             raise problem

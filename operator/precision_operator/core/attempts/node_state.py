@@ -42,7 +42,7 @@ from precision_operator.core.reasons import REASONS, Facts, Kind, Reasoned, Said
 _DRAINED = ("NodeDeleting", "UntoleratedTaint")
 ANTI_AFFINITY = "; they may be of a pod of any namespace: see docs/security.md, What the cluster must enforce"
 
-
+KEPT = "its Job is deleted, and finalizers keep it"
 AGAIN, BEING_MEASURED_AGAIN, QUARANTINED = "to be measured again", "being measured again", "in quarantine"
 """Marks of a node: it rests since its last runs all failed, also where the run that did so is still the newest."""
 
@@ -451,7 +451,7 @@ def _running(
 ) -> Said:
     """Where an attempt stands whose end is not in its report; `cold`: its node has to pull the image."""
     if not job.live:
-        return said("Collecting", attempt=job.attempt)
+        return said("Collecting", attempt=job.attempt, why=KEPT if job.deleting else "its result is being read")
     if job.suspended:
         return said("WaitsInQueue", queue=spec.agent.queue_name or "of another name")
     if pod is None or (pod.phase == "Pending" and not is_starting(pod)):
@@ -479,8 +479,7 @@ def _unscheduled(job: JobView, pod: PodView | None) -> Said:
         of_others = ANTI_AFFINITY if "existing pods anti-affinity rules" in pod.unschedulable else ""
         return said("AgentUnschedulable", attempt=job.attempt, why=f"{pod.unschedulable}{of_others}")
     waits = "its resource claim is on the way" if pod is not None and pod.claims else "its pod is on the way"
-    waits = "its Job is deleted, and finalizers keep it" if job.deleting else waits
-    return said("AgentStarting", attempt=job.attempt, why=job.creation_problem or waits)
+    return said("AgentStarting", attempt=job.attempt, why=KEPT if job.deleting else job.creation_problem or waits)
 
 
 def _ended(attempt: ReportAttempt, spec: ProfileSpec, report: ReportView | None, observed: Observed) -> Said | None:
