@@ -46,22 +46,31 @@ are, stand as (removed).
 """
 REMOVED = "(removed)"
 _KEYS = (
-    r"(?:passwords?|passwd|pwd|[_-]pass|passphrase|secret|(?<!per)token|credentials?|authorization|cookie|sig(?:nature)?"
-    r"|(?:api|secret|access|account|private)[-_]?(?:access[-_]?)?key)"
+    r"(?:passwords?|passwd|pwd|[_-]pass|(?-i:(?<![A-Z])PASS)|passphrase|secret|(?<!per)(?<!per[_-])token|credentials?"
+    r"|authorization|cookie|sig(?:nature)?"
+    r"|(?:api|secret|access|account|private|encryption|signing)[-_]?(?:access[-_]?)?key(?:[-_]base)?)(?:_?\d{1,2})?"
 )
+_MANY = r"(?:passw(?:or)?ds|passphrases|tokens|api[-_]?keys)"
 _NAMED = rf"(?<![\w-])[\w-]{{0,200}}?{_KEYS}(?:\\*[\"'])?"
 """A name that ends so, and the quote behind it, escaped as often as JSON was put into JSON: tried at the beginning of
 words alone, or a megabyte of metrics would take ten seconds. `trainingFlopsPerToken` is a figure."""
-_IS_NAMED = re.compile(rf"(?is).*{_KEYS}").fullmatch
-_PLAIN = r"(?!(?:true|false|null)(?:[\s,;}\])\"']|$)|[\[{])"
+_IS_NAMED, _ARE_NAMED = (re.compile(rf"(?is).*{of}").fullmatch for of in (rf"(?:{_KEYS}|\b_?auth)", _MANY))
+_PLAIN = r"(?!(?:true|false|null)(?:[\s,;}\])\"']|$)|[\[{]|(?<=[a-z] token: )(?!bearer|basic|token)[a-z]+ \S)"
+"""A switch, an object, or a message: `failed to fetch oauth token: unexpected status`."""
+_OBJECT = r"\{[ \t]*\\*[\"'][^\"'\\]*\\*[\"'][ \t]*:"
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(rf"(?im)^([ \t]*)((?:- )?{_NAMED}:)[ \t]*[|>]?[+-]?\r?((?:\n\1[ \t]+\S.*)+)"), rf"\1\2 {REMOVED}"),
     (re.compile(rf"(?i)(\bname[\"']?:[ \t]*[\"']?{_NAMED},?[ \t]*\r?\n[ \t]*[\"']?value[\"']?:).*"), rf"\1 {REMOVED}"),
     (re.compile(r"(?<![\w-])eyJ[\w-]{5,1000}\.[\w-]{5,}\.[\w-]*"), REMOVED),  # a JSON web token
-    (re.compile(r"(?i)\b(bearer|basic)([ \t]+)[\w.~+/=-]{8,}"), rf"\1\2{REMOVED}"),
+    (re.compile(r"(?i)\b(bearer|basic)([ \t]+)(?-i:(?![a-z]+(?:[\s,;:.]|$)))[\w.~+/=-]{8,}"), rf"\1\2{REMOVED}"),
     (re.compile(r"(?i)(\w://)[^/\s:@\"']*:[^/\s\"']+@"), rf"\1{REMOVED}@"),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), REMOVED),
     (re.compile(r"\b(?:gh[opsur]_|github_pat_|gl[a-z]{2,4}-|hf_|nvapi-|npm_|dckr_pat_|xox[abps]-)[\w-]{10,}"), REMOVED),
+    (re.compile(r"\b(?:AIza|GOCSPX-|[rs]k_live_|xapp-)[\w-]{10,}"), REMOVED),
+    (re.compile(r"(?i)([\"']_?auth\\*[\"'][ \t]*:[ \t]*\\*[\"'])[\w+/=-]+"), rf"\1{REMOVED}"),  # of docker config
+    (re.compile(r"(?i)(\blogin[ \t]+\S+[ \t]+password[ \t]+)\S+"), rf"\1{REMOVED}"),  # of netrc
+    (re.compile(r"(?im)^([ \t]*password[ \t]+)\S+(?=[ \t\r]*$)"), rf"\1{REMOVED}"),
+    (re.compile(rf"(?i)({_MANY}\\*[\"']?[ \t]*[=:]+[ \t]*)(?:\[|{_OBJECT})[ \t]*\\*[\"'].*"), rf"\1{REMOVED}"),
     (re.compile(rf"(?i)({_NAMED}(?:[\\\"', \t]+value[\\\"']*)?[ \t]*[=:]+[ \t]*){_PLAIN}\S.*"), rf"\1{REMOVED}"),
     (re.compile(rf"(?i)(?<![\w-])(--[\w-]{{0,40}}{_KEYS}[ \t]+)\S.*"), rf"\1{REMOVED}"),
 )
@@ -264,14 +273,15 @@ def _or_removed(match: re.Match[str]) -> str:
 
 def _redacted(value: Any, key: str = "") -> Any:
     """Each string without secrets by itself: none takes what follows it."""
+    inner = "password" if _ARE_NAMED(key) else ""
     if isinstance(value, Mapping):
         shown = [*map(without_secrets, value)]
         count = Counter(shown)
         shown = [name if count[name] == 1 else f"{name} {at}" for at, name in enumerate(shown)]
-        named = [str(value.get("name")) if name == "value" else name for name in value]
+        named = [inner or (str(value.get("name")) if name == "value" else name) for name in value]
         return dict(zip(shown, map(_redacted, value.values(), named), strict=True))
     if isinstance(value, list | tuple):
-        flags = ("", *(text if isinstance(text, str) and text.startswith("-") else "" for text in value))
+        flags = (inner, *(text if isinstance(text, str) and text.startswith("-") else inner for text in value))
         return [_redacted(of, flag) for of, flag in zip(value, flags, strict=False)]
     is_secret = _IS_NAMED(key) and value not in ("", None, True, False)
     return REMOVED if is_secret else without_secrets(value) if isinstance(value, str) else value
