@@ -89,11 +89,11 @@ def differences(both: Series, alone: Series) -> list[str]:
     return sorted(texts)
 
 
-def told_apart(together: Prometheus, found: dict[str, Series], alone: dict[str, Series]) -> list[str]:
+def kept_apart(together: Prometheus, series_of: dict[str, Series], alone: dict[str, Series]) -> list[str]:
     """What is wrong, in words."""
     unnamed = [sample.labels for sample in together.query(RECORDED) if "cluster" not in sample.labels]
     wrong = [f"recorded of no cluster: {labels}" for labels in unnamed]
-    return wrong + [f"{of}: {text}" for of, series in alone.items() for text in differences(found[of], series)]
+    return wrong + [f"{of}: {text}" for of, series in alone.items() for text in differences(series_of[of], series)]
 
 
 def planned(folder: Path, kubeconfigs: dict[str, Path]) -> Json:
@@ -135,16 +135,16 @@ def main() -> int:
         alone = {cluster: prometheus(lab.processes, [targets[cluster]]) for cluster, lab in labs.items()}
         say("one Prometheus for both, and one for each")
         for _ in ticks(SETTLED_SECONDS, 5.0):
-            found = {cluster: recorded(together, cluster) for cluster in labs}
-            wrong = told_apart(together, found, {cluster: recorded(of, cluster) for cluster, of in alone.items()})
-            if not wrong and all(found.values()):
+            series_of = {cluster: recorded(together, cluster) for cluster in labs}
+            wrong = kept_apart(together, series_of, {cluster: recorded(of, cluster) for cluster, of in alone.items()})
+            if not wrong and all(series_of.values()):
                 break
         with tempfile.TemporaryDirectory() as folder:
             pools = planned(Path(folder), {cluster: lab.kubeconfig for cluster, lab in labs.items()})
         wrong += [] if pools["together"] == pools["alone"] else [f"pools of the plan: {pools}"]
     for text in wrong:
         say(f"WRONG: {text}")
-    row = {"series": {cluster: len(series) for cluster, series in found.items()}, "pools": pools, "wrong": wrong}
+    row = {"series": {cluster: len(series) for cluster, series in series_of.items()}, "pools": pools, "wrong": wrong}
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "clusters.json").write_text(json.dumps(row | provenance(), indent=2) + "\n")
     say(f"{row['series']} recorded series, {len(wrong)} wrong; pools {pools['together']}")

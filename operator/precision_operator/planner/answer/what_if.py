@@ -245,18 +245,20 @@ def _another(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
     if asked is None:
         return made
     like = _named(asked.product, base.pools, f"{at}.product")
-    name, own, price = f"more {like.name}", own_terms(like.name, like.product, made.terms), asked.dollars_per_gpu_hour
+    name, terms, price = f"more {like.name}", own_terms(like.name, like.product, made.terms), asked.dollars_per_gpu_hour
     require(not price or float(price) > 0, at, NO_PRICE)
-    dollars = float(price) if price else own.dollars_per_gpu_hour
-    own = replace(own, name=name, product=like.product, gpus_per_node=like.gpus_per_node, dollars_per_gpu_hour=dollars)
-    own = replace(own, nodes=asked.nodes, more_nodes=0, spare_nodes=None, power_watts=None, committed_gpu_hours=0.0)
+    dollars = float(price) if price else terms.dollars_per_gpu_hour
+    terms = replace(
+        terms, name=name, product=like.product, gpus_per_node=like.gpus_per_node, dollars_per_gpu_hour=dollars
+    )
+    terms = replace(terms, nodes=asked.nodes, more_nodes=0, spare_nodes=None, power_watts=None, committed_gpu_hours=0.0)
     alike = [facts for facts in made.fleet.pools if facts.name == like.name]
     nodes = tuple(node.model_copy(update={"rack": ""}) for facts in alike for node in facts.nodes)
     added = [facts.model_copy(update={"name": name, "nodes": nodes}) for facts in alike]
     fleet = made.fleet.model_copy(update={"pools": (*made.fleet.pools, *added)})
     text = f"with a pool of {number_of(asked.nodes, 'node')} ({asked.nodes * like.gpus_per_node} GPUs) like {like.name}"
     priced = f" at {dollars:g} dollars a GPU hour" if dollars else ""
-    return made.said(text + priced, fleet=fleet, terms=replace(made.terms, pools={**made.terms.pools, name: own}))
+    return made.said(text + priced, fleet=fleet, terms=replace(made.terms, pools={**made.terms.pools, name: terms}))
 
 
 def _lost(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:

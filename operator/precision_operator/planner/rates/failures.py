@@ -44,8 +44,8 @@ def share(failures: Failures, gpus: Counts, per_gpu_hour: float) -> Values:
 def interval_hours(failures: Failures, gpus: Counts, per_gpu_hour: float) -> Values:
     """Of work between two checkpoints, by size: as given, else the best."""
     mean = 1 / (per_gpu_hour * gpus.astype(np.float64))
-    given = failures.interval_minutes
-    return mean * _best(failures.stall_seconds / 3600 / mean) if given is None else np.full(len(gpus), given / 60)
+    minutes = failures.interval_minutes
+    return mean * _best(failures.stall_seconds / 3600 / mean) if minutes is None else np.full(len(gpus), minutes / 60)
 
 
 def waits(failures: Failures, gpus: Counts, per_gpu_hour: float) -> tuple[Values, Values, Values]:
@@ -114,8 +114,8 @@ def progress(terms: Goodput | Failures, gpus: Counts) -> Kept:
 
 def rates_of(failures: Failures) -> tuple[float, float, float]:
     """Interruptions of a GPU hour: the middle, and the most and the least of nine in ten."""
-    own = failures.per_gpu_hour
-    return (PER_GPU_HOUR, MOST, LEAST) if own is None else (own, own * OWN_FACTOR, own / OWN_FACTOR)
+    per_hour = failures.per_gpu_hour
+    return (PER_GPU_HOUR, MOST, LEAST) if per_hour is None else (per_hour, per_hour * OWN_FACTOR, per_hour / OWN_FACTOR)
 
 
 def spares(failures: Failures, nodes: int, gpus_per_node: int, repair_days: float) -> int:

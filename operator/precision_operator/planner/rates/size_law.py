@@ -170,13 +170,13 @@ class Sized:
     def kept(self, gpus: Values) -> Kept:
         """By size, NaN where nothing is known. What a smaller size gains is what the larger one loses."""
         unknown = np.logical_or.reduce([mask for mask, _ in self._unknown(gpus)])
-        found = Kept(*(np.ones(len(gpus)) for _ in Kept._fields))
+        kept = Kept(*(np.ones(len(gpus)) for _ in Kept._fields))
         if self.kind and self.published:
             ends, back = (self._before(gpus), self.tokens(gpus)), (gpus < self.base) & (not self.apart)
             law = published_law().kept(self.kind, self.product, self.petaflops, *np.where(back, ends[::-1], ends))
-            found = Kept(*np.where(back, 1 / np.array((law.middle, law.high, law.low)), law))
-            found = found._replace(high=np.minimum(found.high, 1.0 if self.apart else math.inf))
-        return Kept(*(np.where(self.loses(gpus), np.where(unknown, np.nan, part), 1.0) for part in found))
+            kept = Kept(*np.where(back, 1 / np.array((law.middle, law.high, law.low)), law))
+            kept = kept._replace(high=np.minimum(kept.high, 1.0 if self.apart else math.inf))
+        return Kept(*(np.where(self.loses(gpus), np.where(unknown, np.nan, part), 1.0) for part in kept))
 
     def problem(self, gpus: int) -> str:
         """Why nothing is known of so many GPUs, with the remedy; empty where something is."""

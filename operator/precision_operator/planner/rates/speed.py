@@ -318,8 +318,8 @@ def scaling(source: RateSource, gpus: straggler.Counts, conditions: Conditions) 
 
 def by_law(source: RateSource, gpus: straggler.Counts, conditions: Conditions | None = None) -> NDArray[np.bool_]:
     """Whether published jobs tell what these sizes keep."""
-    known = sized(source, conditions.batch) if conditions else sized(source)
-    return np.asarray(known.loses(gpus.astype(np.float64)) & (not source.pool.terms.scaling_of(source.recipe)))
+    law = sized(source, conditions.batch) if conditions else sized(source)
+    return np.asarray(law.loses(gpus.astype(np.float64)) & (not source.pool.terms.scaling_of(source.recipe)))
 
 
 def _unscaled(source: RateSource, gpus: int, conditions: Conditions) -> str:

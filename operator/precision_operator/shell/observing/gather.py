@@ -215,7 +215,7 @@ class Gatherer:
         """How long each node that was seen busy is not looked at."""
         self._narrow_until = -inf
         self._looks: dict[str, asyncio.Task[ApiError | None]] = {}
-        """Under way, or not told of, by node."""
+        """Under way, or ended since the last probe, by node."""
         self._look_room = Room(LOOKS_AT_ONCE)
         self._namers: Mapping[tuple[str, str], frozenset[tuple[str, int]]] = {}
         """Which profiles named each ConfigMap in the last look: UID and generation."""
@@ -446,7 +446,7 @@ class Gatherer:
 
     async def probe(self, nodes: Sequence[str], patience: float | None = None) -> dict[str, observed.Occupancy]:
         """Who holds GPUs on `nodes`: one list of pods each, a few at a time. Raises ApiError, for 429 if all are so.
-        What is late after so many seconds goes on, wakes the loop, and is told by the next call."""
+        What is late after so many seconds goes on, wakes the loop, and is returned by the next call."""
         offer = {raw["metadata"]["name"]: raw["status"].get("allocatable") for raw in self._cache.all("nodes").values()}
         slices = self._cache.slices()
         by_claim = {item.node for item in slices} if slices is not None else offer.keys()
@@ -463,7 +463,7 @@ class Gatherer:
         return {name: self._probes[name][1] for name, error in ended.items() if error is None}
 
     async def _look(self, name: str, offered: Collection[str] | None, by_claim: bool) -> ApiError | None:
-        """Note who holds GPUs of one node; the error if that fails. At 429 it keeps its turn as long as it is told."""
+        """Note who holds GPUs of one node; the error if that fails. At 429 it rests in its turn, by Retry-After."""
         self._look_room.places, clock = self.at_once(LOOKS_AT_ONCE), asyncio.get_running_loop().time
         async with self._look_room.taken(""):
             began, refused, rest = clock(), None, 0.0
